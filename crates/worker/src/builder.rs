@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{host::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    agent::{host_tools::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
     deps::{Deps, Versions},
     llm::{

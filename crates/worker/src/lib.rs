@@ -18,14 +18,14 @@
 //! ```
 
 mod agent;
+mod agent_definition;
 mod builder;
 mod contract;
 mod deps;
-mod direct;
 pub mod llm;
-mod patience;
 pub mod probe;
 mod runtime;
+mod store_retry;
 pub mod tools;
 pub mod validators;
 

@@ -9,7 +9,9 @@ use axum::{
     response::{IntoResponse, Redirect},
     routing::get,
 };
-use longhaul_worker::tools::{CallErrorKind, CallOutcome, FetchUrlSettings, Reach, ToolRegistry, ToolSources, Toolbox};
+use longhaul_worker::tools::{
+    AllowedNetworks, CallErrorKind, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -58,7 +60,7 @@ async fn fetch_with(worker: FetchUrlSettings, settings: Value, url: &str) -> Cal
     let mut agent = super::agent(json!({}));
     agent.tools =
         serde_json::from_value(json!([{"name": "fetch_url", "settings": settings, "timeout_seconds": 20}])).unwrap();
-    let toolbox = Toolbox::open(&agent, &sources, Reach::default()).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources, AllowedNetworks::default()).await.unwrap();
     toolbox.call("fetch_url", &json!({ "url": url }).to_string(), "key", Arc::default()).await
 }
 

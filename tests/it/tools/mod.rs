@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::AgentConfig;
 use longhaul_worker::tools::{
-    CallOutcome, FetchUrlSettings, McpPool, McpPoolSettings, Reach, SecretResolver, ToolRegistry, ToolSources, Toolbox,
+    AllowedNetworks, CallOutcome, FetchUrlSettings, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
+    ToolSources, Toolbox,
 };
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use crate::support::mcp::STDIO_SERVER;
 
 /// Allows private addresses, because the servers are on this machine.
-const EVERYWHERE: Reach = Reach { may_be_private: true };
+const EVERYWHERE: AllowedNetworks = AllowedNetworks { may_be_private: true };
 const TOKEN: &str = "t0ken-of-the-tests";
 
 /// An agent with these MCP servers and no other tools.

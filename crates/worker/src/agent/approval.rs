@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::{
     Agent,
     admission::{Admission, ReadyCall, Waiting},
-    host::HostTool,
+    host_tools::HostTool,
     journal::{Journal, Wanted},
 };
 use crate::{

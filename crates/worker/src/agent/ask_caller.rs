@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
-    host::Hosted,
+    host_tools::HostToolAnswer,
     journal::{Journal, Wanted},
 };
 use crate::tools::{CallError, CallErrorKind, schema};
@@ -44,9 +44,10 @@ pub(super) fn spec() -> ToolSpec {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
-    let refuse =
-        |error: CallError| Hosted::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments));
+pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<HostToolAnswer> {
+    let refuse = |error: CallError| {
+        HostToolAnswer::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments))
+    };
     let mut asked = journal.requests_of_call(RequestKind::Question, &call.key).await?;
     let request = match asked.pop() {
         Some(request) => request,
@@ -73,13 +74,13 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
     };
     Ok(match request.state {
         RequestState::Waiting => {
-            Hosted::Waiting(Waiting { reason: WaitReason::Input, until: Some(request.expires_at) })
+            HostToolAnswer::Waiting(Waiting { reason: WaitReason::Input, until: Some(request.expires_at) })
         }
         RequestState::Answered => {
             let answer = String::from_utf8(request.decision_body.unwrap_or_default()).map_err(|_| {
                 Failure::permanent(FailureCode::INTERNAL_ERROR, "the stored answer to a question cannot be read")
             })?;
-            Hosted::Answered(agent.toolbox.answer(&call.tool, answer))
+            HostToolAnswer::Answered(agent.toolbox.answer(&call.tool, answer))
         }
         RequestState::Expired
         | RequestState::Closed

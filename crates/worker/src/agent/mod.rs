@@ -1,17 +1,16 @@
 //! The agent: its loop (`run`), the calls of a reply (`orchestrator`, `references`), durable steps (`journal`),
 //! permission to run a call (`admission`, `policy`, `approval`), differences between surfaces (`profile`), tools
-//! that Longhaul answers itself (`host`), the prompt and tool list (`menu`, `prompt`, `transcript`), and a
+//! that Longhaul answers itself (`host_tools`), the prompt and tool list (`tool_list`, `prompt`, `transcript`), and a
 //! definition's handle (`conversation`).
 
 pub(crate) mod admission;
 mod approval;
+mod approval_gate;
 mod ask_caller;
 pub(crate) mod conversation;
 pub(crate) mod defaults;
-mod gate;
-pub(crate) mod host;
+pub(crate) mod host_tools;
 pub(crate) mod journal;
-pub(crate) mod menu;
 pub(crate) mod orchestrator;
 pub(crate) mod policy;
 pub(crate) mod prepared;
@@ -20,14 +19,15 @@ pub(crate) mod prompt;
 pub(crate) mod references;
 pub(crate) mod run;
 mod spawn_sub_agent;
+pub(crate) mod tool_list;
 pub(crate) mod transcript;
 
 use longhaul_sdk::AgentConfig;
 use longhaul_shared::domain::{RetryPolicy, redaction::Secrets};
-use menu::Menu;
 use policy::Policy;
 use profile::Profile;
 use serde_json::Value;
+use tool_list::ToolList;
 
 use crate::{
     llm::{ToolCall, health::Route},
@@ -42,7 +42,7 @@ pub(crate) struct Agent {
     /// The agent's model first, then its fallbacks.
     pub(crate) routes: Vec<Route>,
     pub(crate) toolbox: Toolbox,
-    pub(crate) menu: Menu,
+    pub(crate) tool_list: ToolList,
     pub(crate) policy: Policy,
     /// Output schema that the provider enforces itself.
     pub(crate) native_output_schema: Option<Value>,

@@ -1,4 +1,4 @@
-//! Preparation of an agent: tools, schemas, menu and policy.
+//! Preparation of an agent: tools, schemas, tool list and policy.
 //!
 //! A prepared agent is cached by its pinned versions and shared by all attempts, unless it depends on the
 //! execution: a fork's overrides, instances over its input, or MCP servers.
@@ -22,14 +22,14 @@ use serde_json::Value;
 use super::{
     Agent,
     journal::PinnedTools,
-    menu::{Menu, Offer, Task},
     policy::Policy,
     profile::Profile,
+    tool_list::{Offer, Task, ToolList},
 };
 use crate::{
     contract,
     deps::Deps,
-    tools::{Reach, Toolbox},
+    tools::{AllowedNetworks, Toolbox},
 };
 
 /// Maximum cached agents; the cache is cleared when full.
@@ -93,7 +93,7 @@ pub(crate) async fn prepare(
 impl Agent {
     /// True if the agent has the recorded tools and shows them as recorded.
     fn offers(&self, recorded: &PinnedTools) -> bool {
-        self.toolbox.specs() == recorded.tools && self.menu.shown(Offer::All) == recorded.shown
+        self.toolbox.specs() == recorded.tools && self.tool_list.shown(Offer::All) == recorded.shown
     }
 }
 
@@ -104,7 +104,7 @@ async fn make(
     recorded: Option<PinnedTools>,
     deps: &Deps,
 ) -> Result<Agent, Failure> {
-    let reach = Reach { may_be_private: deps.tool_servers.may_reach_private(pinned.agent_owner) };
+    let reach = AllowedNetworks { may_be_private: deps.tool_servers.may_reach_private(pinned.agent_owner) };
     let (toolbox, shown) = match recorded {
         Some(PinnedTools { tools, shown, model: _ }) => {
             (Toolbox::pinned(&config, tools, &deps.tools, reach)?, Some(shown))
@@ -118,12 +118,12 @@ async fn make(
         OutputMode::Text => (None, None),
     };
     let task = Task { input, output_schema: submitted };
-    let menu = Menu::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
+    let tool_list = ToolList::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
     let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
     let policy = Policy::new(&config.approvals)?;
     let retry = RetryPolicy::from(&pinned.definition.retry);
     let profile = Profile::Own;
-    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema, retry })
+    Ok(Agent { config, profile, routes, toolbox, tool_list, policy, native_output_schema, retry })
 }
 
 /// Parses the settings that the execution overrides.

@@ -22,7 +22,7 @@ pub(crate) enum Profile {
 
 /// Position of a call in its execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct CallPosition {
     /// Number of the turn, from 1.
     pub(crate) turn: u32,
     /// Index in the reply, from 0.
@@ -133,7 +133,7 @@ impl Profile {
     }
 
     /// Decides on a call that cannot be parsed because of `error`.
-    pub(crate) fn unreadable(&self, call: &ToolCall, error: &CallError, place: Place) -> Unreadable {
+    pub(crate) fn unreadable(&self, call: &ToolCall, error: &CallError, place: CallPosition) -> Unreadable {
         match self {
             Self::Own => Unreadable::Told(Reply::error(error, call)),
             Self::Contract(contract) => contract.unreadable(call, place),
@@ -141,7 +141,7 @@ impl Profile {
     }
 
     /// The result of a call whose outcome is unknown.
-    pub(crate) fn lost(&self, call: &ToolCall, error: &CallError, place: Place) -> Reply {
+    pub(crate) fn lost(&self, call: &ToolCall, error: &CallError, place: CallPosition) -> Reply {
         let own = || Reply::error(error, call);
         match self {
             Self::Own => own(),

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
-    host::Hosted,
+    host_tools::HostToolAnswer,
     journal::{Journal, NotStarted, Task},
 };
 use crate::tools::{CallError, CallErrorKind, cut};
@@ -94,10 +94,10 @@ pub(super) fn spec(settings: &Value) -> ToolSpec {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<HostToolAnswer> {
     let refuse = |message: String| {
         let error = CallError::new(CallErrorKind::Structural, message);
-        Hosted::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments))
+        HostToolAnswer::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments))
     };
     let settings = agent.config.tools.iter().rfind(|tool| tool.name() == SPAWN_SUB_AGENT).and_then(ToolRef::settings);
     let settings = settings.map(|with| &with.settings).filter(|settings| !settings.is_null());
@@ -122,12 +122,12 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
         Err(refused) => return Ok(refuse(refused.to_string())),
     };
     if children.iter().any(|child| !child.status.is_terminal()) {
-        return Ok(Hosted::Waiting(Waiting { reason: WaitReason::Children, until: None }));
+        return Ok(HostToolAnswer::Waiting(Waiting { reason: WaitReason::Children, until: None }));
     }
     // Each result gets an equal share, so that a long one does not cut off those after it.
     let share = agent.max_result_bytes() / children.len().max(1);
     let results: Vec<Value> = children.iter().map(|child| result(child, share)).collect();
-    Ok(Hosted::Answered(agent.toolbox.answer(&call.tool, json!({ "results": results }).to_string())))
+    Ok(HostToolAnswer::Answered(agent.toolbox.answer(&call.tool, json!({ "results": results }).to_string())))
 }
 
 fn result(child: &Child, max_bytes: usize) -> Value {

@@ -23,9 +23,9 @@ use crate::{
     agent::{
         Agent,
         journal::{PinnedTools, Reply},
-        menu::{Menu, Task},
         policy::Policy,
-        profile::{Place, Profile, Unreadable},
+        profile::{CallPosition, Profile, Unreadable},
+        tool_list::{Task, ToolList},
     },
     deps::Deps,
     llm::{Message, ModelError, ToolCall},
@@ -77,11 +77,20 @@ pub(crate) async fn prepare(
     let lenient: Vec<ToolSpec> =
         specs.iter().map(|spec| ToolSpec { parameters: json!({ "type": "object" }), ..spec.clone() }).collect();
     let task = Task { input, output_schema: None };
-    let menu = Menu::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
+    let tool_list = ToolList::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
     let tools = tools.into_iter().map(|tool| (tool.of().tool_name.clone(), tool)).collect();
     let retrieval = Retrieval::of(&run)?;
     let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
-    Ok(Agent { config, profile, routes, toolbox, menu, policy, native_output_schema: None, retry: RetryPolicy::none() })
+    Ok(Agent {
+        config,
+        profile,
+        routes,
+        toolbox,
+        tool_list,
+        policy,
+        native_output_schema: None,
+        retry: RetryPolicy::none(),
+    })
 }
 
 /// Limits the agent to the contract: catalogue tools only, one call at a time, and no limit on the conversation.
@@ -178,7 +187,7 @@ impl Contract {
     }
 
     /// Handles an unreadable call: the model gets an error, or the run ends.
-    pub(crate) fn unreadable(&self, call: &ToolCall, place: Place) -> Unreadable {
+    pub(crate) fn unreadable(&self, call: &ToolCall, place: CallPosition) -> Unreadable {
         let Some(tool) = self.tools.get(&call.name) else {
             let message = format!("Tool '{}' is not allowed", crate::tools::cut(&call.name, 128));
             let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
@@ -200,7 +209,7 @@ impl Contract {
     }
 
     /// The reply to a call that may have taken effect before a worker died.
-    pub(crate) fn lost(&self, call: &ToolCall, message: &str, place: Place) -> Option<Reply> {
+    pub(crate) fn lost(&self, call: &ToolCall, message: &str, place: CallPosition) -> Option<Reply> {
         let tool = self.tools.get(&call.name)?;
         let error = json!({ "code": CallErrorKind::OutcomeUnknown.as_str(), "message": message });
         let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
@@ -209,7 +218,7 @@ impl Contract {
     }
 }
 
-fn refused(tool: &ContractTool, status: u16, arguments: Value, error: &Value, place: Place) -> Reply {
+fn refused(tool: &ContractTool, status: u16, arguments: Value, error: &Value, place: CallPosition) -> Reply {
     let noted = tool.noted(status, arguments, &Err(error.clone())).at(place.turn, place.index);
     Reply { noted: vec![noted], ..Reply::plain(sorted_ascii(error)) }
 }

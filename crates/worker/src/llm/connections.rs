@@ -65,11 +65,11 @@ pub(super) struct Connections {
     tls: ClientConfig,
     is_tls: bool,
     is_local: bool,
-    known: Mutex<Known>,
+    known: Mutex<EndpointClients>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct EndpointClients {
     /// True if the server speaks HTTP/2; `None` before its first response.
     is_http2: Option<bool>,
     /// Filled from the front, so that surplus clients at the back become idle and close their connections.
@@ -146,11 +146,11 @@ impl Connections {
     pub(super) fn doubt(&self) {
         let mut known = self.lock();
         if known.is_http2 == Some(true) {
-            *known = Known::default();
+            *known = EndpointClients::default();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, EndpointClients> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -30,8 +30,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use super::{
-    conclusion::{Ended, conclude},
-    lease::{AttemptControl, Held},
+    conclusion::{AttemptEnd, conclude},
+    lease::{AttemptControl, HeldLeases},
     suspects,
 };
 use crate::{
@@ -39,16 +39,16 @@ use crate::{
         Agent,
         conversation::JournaledConversation,
         defaults::with_defaults,
-        journal::{Journal, Place, from_store},
+        journal::{ExecutionScope, Journal, from_store},
         prepared::prepare,
         prompt::render,
         references::instructions,
     },
+    agent_definition::AgentDirectly,
     contract,
     deps::{AttemptDeps, Deps},
-    direct::AgentDirectly,
-    patience::patiently,
     probe::Point,
+    store_retry::patiently,
     validators::{effective_validators, is_built_in, with_output_schema},
 };
 
@@ -63,7 +63,7 @@ pub(crate) struct Lease {
 
 /// Runs the attempt and ends its lease. The outcome is written here, or the lease belongs to another worker. The
 /// permit is released before the outcome is written, so that the next claim and this write overlap.
-pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps, held: Arc<Held>) {
+pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps, held: Arc<HeldLeases>) {
     let Lease { claimed, control } = lease;
     let span = tracing::info_span!(
         "attempt",
@@ -98,7 +98,7 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
 }
 
 /// Runs the definition until it ends, is interrupted or panics.
-async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> Ended {
+async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> AttemptEnd {
     if claimed.cancel_requested {
         return (Err(Interrupt::Cancelled.into()), None, RetryPolicy::default());
     }
@@ -151,7 +151,7 @@ async fn restore(
     } else {
         StoredJournal::default()
     };
-    let place = Place {
+    let scope = ExecutionScope {
         tenant: claimed.tenant_id,
         queue: claimed.queue.clone(),
         root: claimed.root,
@@ -159,7 +159,7 @@ async fn restore(
         is_fork: claimed.is_fork,
     };
     let journal = Journal::new(
-        (claimed.id, place),
+        (claimed.id, scope),
         stored,
         claimed.wake_seq,
         shared.clone(),

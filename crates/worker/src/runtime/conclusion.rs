@@ -27,11 +27,11 @@ use crate::{
 };
 
 /// Outcome of an attempt, with the journal if it was restored, and the retry policy.
-pub(super) type Ended = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
+pub(super) type AttemptEnd = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
 
 /// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are
 /// known.
-pub(super) async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
+pub(super) async fn conclude(claimed: &Claimed, ended: AttemptEnd, started: Instant, deps: &AttemptDeps) -> i64 {
     let (outcome, journal, policy) = ended;
     let Settled { outcome, write, wake_seq, parked, server, complaint } = settle(outcome, journal, claimed).await;
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;

@@ -152,7 +152,7 @@ impl AttemptControl {
 /// Leases that this process holds. Every few seconds they are compared with the database; leases that only the
 /// database knows are handed back (core-rules 1).
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldLeases {
     leases: Mutex<Leases>,
     lease: Arc<WorkerLease>,
     draining: CancellationToken,
@@ -166,7 +166,7 @@ struct Leases {
     given_up: HashSet<LeaseToken>,
 }
 
-impl Held {
+impl HeldLeases {
     pub(crate) fn new(lease: Arc<WorkerLease>, draining: CancellationToken) -> Self {
         Self { leases: Mutex::default(), lease, draining }
     }
@@ -256,7 +256,7 @@ mod tests {
     async fn drain_ends_the_wait_for_a_stale_lease() {
         let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::ZERO));
         let draining = CancellationToken::new();
-        let held = Held::new(lease, draining.clone());
+        let held = HeldLeases::new(lease, draining.clone());
         let control = held.enter(ExecutionId(Uuid::nil()), LeaseToken(Uuid::nil()), 0).unwrap();
         let launch = tokio::spawn(async move { control.may_launch().await });
         tokio::task::yield_now().await;
@@ -268,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn lease_is_either_started_or_handed_back() {
         let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::from_secs(60)));
-        let held = Held::new(lease, CancellationToken::new());
+        let held = HeldLeases::new(lease, CancellationToken::new());
         let (id, late, early) = (ExecutionId(Uuid::nil()), LeaseToken(Uuid::new_v4()), LeaseToken(Uuid::new_v4()));
 
         // The reconciler decides before the claim's reply is read: its lease is not started.

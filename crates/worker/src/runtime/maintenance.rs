@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    lease::{Held, WorkerLease},
+    lease::{HeldLeases, WorkerLease},
     pool::Serves,
 };
 use crate::{deps::Deps, wake};
@@ -98,13 +98,13 @@ pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: Worke
     }
 }
 
-pub(super) async fn reap_once(deps: &Deps, config: &WorkerConfig) -> Result<Looked, StoreError> {
+pub(super) async fn reap_once(deps: &Deps, config: &WorkerConfig) -> Result<DutiesRun, StoreError> {
     let period = between(config.reaper_tick, config.reaper_tick);
     let looked = deps.store.take_duties(&[(REAP, period)]).await?;
-    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(Looked::default()) };
+    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(DutiesRun::default()) };
     bury_and_reap(deps, config.lease).await?;
     deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await?;
-    Ok(Looked { ran: vec![REAP], failures: 0 })
+    Ok(DutiesRun { ran: vec![REAP], failures: 0 })
 }
 
 /// Time after which a duty of this period is due, if workers check every `tick`: half a tick less, so that the
@@ -158,7 +158,7 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
 
 /// Duties that one look took and ran.
 #[derive(Debug, Default)]
-pub(super) struct Looked {
+pub(super) struct DutiesRun {
     pub(super) ran: Vec<&'static str>,
     pub(super) failures: u64,
 }
@@ -246,7 +246,7 @@ pub(super) async fn sweep_once(
     deps: &Deps,
     rules: &QuarantineRules,
     asked: &[(&'static str, Duration)],
-) -> Result<Looked, StoreError> {
+) -> Result<DutiesRun, StoreError> {
     let looked = deps.store.take_duties(asked).await?;
     let (mut done, mut failures) = (Vec::new(), 0);
     for (duty, &(name, period)) in DUTIES.iter().zip(asked) {
@@ -270,7 +270,7 @@ pub(super) async fn sweep_once(
     if !done.is_empty() {
         deps.store.finish_duties(&done).await?;
     }
-    Ok(Looked { ran: done.iter().map(|duty| duty.name).collect(), failures })
+    Ok(DutiesRun { ran: done.iter().map(|duty| duty.name).collect(), failures })
 }
 
 /// Announces the executions woken by a duty of one statement.
@@ -447,7 +447,7 @@ pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
 pub(crate) async fn reconcile(
     deps: Arc<Deps>,
     writer: LeaseWriter,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     lease: Arc<WorkerLease>,
     every: Duration,
 ) {

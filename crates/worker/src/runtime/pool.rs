@@ -34,7 +34,7 @@ use super::{
     attempt::{self, Lease},
     build,
     heartbeat::{self, ExecutorTick, HeartbeatTimes},
-    lease::{Held, WorkerLease},
+    lease::{HeldLeases, WorkerLease},
     maintenance,
     memory::MemoryGate,
     moment::Moment,
@@ -68,13 +68,13 @@ const PROBE_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Serves {
     has: BTreeSet<String>,
     build: String,
-    current: Mutex<Known>,
+    current: Mutex<SatisfiedKeys>,
     /// True if the worker satisfies all serve keys.
     all: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
+struct SatisfiedKeys {
     keys: Arc<Vec<String>>,
     /// Time of the last read; `None` before the first.
     read_at: Option<Instant>,
@@ -84,7 +84,7 @@ impl Serves {
     /// `has` lists the requirements that this worker satisfies beyond those that all do; `named` is the configured
     /// build name, or empty.
     pub(crate) fn new(has: BTreeSet<String>, named: &str) -> Self {
-        let known = Known { keys: Arc::new(vec![String::new()]), read_at: None };
+        let known = SatisfiedKeys { keys: Arc::new(vec![String::new()]), read_at: None };
         Self { has, build: build::of_this_process(named), current: Mutex::new(known), all: Arc::default() }
     }
 
@@ -96,7 +96,7 @@ impl Serves {
         self.lock().read_at.is_some_and(|at| at.elapsed() < SERVES_FRESH)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, SatisfiedKeys> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ pub(crate) struct Process {
 }
 
 /// Reason why a worker identity ended.
-enum Ended {
+enum IdentityEnd {
     Drained,
     LeaseLost,
 }
@@ -156,23 +156,25 @@ impl Process {
         process.spawn(async move { ticking.run().await });
         loop {
             match self.live(&tick, &shutdown).await? {
-                Ended::Drained => return Ok(()),
-                Ended::LeaseLost if shutdown.is_cancelled() => return Ok(()),
-                Ended::LeaseLost => tracing::warn!("the worker's lease is lost; starting over under a new identity"),
+                IdentityEnd::Drained => return Ok(()),
+                IdentityEnd::LeaseLost if shutdown.is_cancelled() => return Ok(()),
+                IdentityEnd::LeaseLost => {
+                    tracing::warn!("the worker's lease is lost; starting over under a new identity")
+                }
             }
         }
     }
 
     /// Runs one worker identity from registration to its end.
-    async fn live(&self, tick: &Arc<ExecutorTick>, shutdown: &CancellationToken) -> Result<Ended, WorkerError> {
+    async fn live(&self, tick: &Arc<ExecutorTick>, shutdown: &CancellationToken) -> Result<IdentityEnd, WorkerError> {
         let id = WorkerId::random();
         let Some(asked_at) = self.register(id, shutdown).await else {
             // The registration may have been committed: its answer was not awaited.
             self.sign_off(id).await;
-            return Ok(Ended::Drained);
+            return Ok(IdentityEnd::Drained);
         };
         let lease = Arc::new(WorkerLease::new(asked_at, self.config.lease));
-        let held = Arc::new(Held::new(lease.clone(), shutdown.clone()));
+        let held = Arc::new(HeldLeases::new(lease.clone(), shutdown.clone()));
         let writer = LeaseWriter::spawn(&self.deps.store, id, WRITE_PATIENCE);
         // The heartbeat continues until all leases are handed back: a drain renews until it ends (core-rules 19).
         let heartbeat = CancellationToken::new();
@@ -194,7 +196,7 @@ impl Process {
         let consuming = self.consume(id, &writer, &held, shutdown.clone());
         tokio::select! {
             consumed = consuming => consumed?,
-            () = lease.lost() => return Ok(Ended::LeaseLost),
+            () = lease.lost() => return Ok(IdentityEnd::LeaseLost),
             () = overlong_drain(shutdown, self.config.drain, &held) => {}
         }
         last_entries.cancel();
@@ -203,7 +205,7 @@ impl Process {
         }
         self.sign_off(id).await;
         tracing::info!(worker.id = %id, "worker drained");
-        Ok(Ended::Drained)
+        Ok(IdentityEnd::Drained)
     }
 
     /// Retires the worker's row, so that others need not wait for the lease to expire. Not worth a long wait.
@@ -246,7 +248,7 @@ impl Process {
         }
     }
 
-    fn services(&self, writer: &LeaseWriter, held: &Arc<Held>, lease: &Arc<WorkerLease>) -> JoinSet<()> {
+    fn services(&self, writer: &LeaseWriter, held: &Arc<HeldLeases>, lease: &Arc<WorkerLease>) -> JoinSet<()> {
         let mut services = JoinSet::new();
         services.spawn(maintenance::reap(self.deps.clone(), lease.clone(), self.config.clone()));
         services.spawn(maintenance::sweep(self.deps.clone(), self.config.clone()));
@@ -263,7 +265,7 @@ impl Process {
         &self,
         id: WorkerId,
         writer: &LeaseWriter,
-        held: &Arc<Held>,
+        held: &Arc<HeldLeases>,
         shutdown: CancellationToken,
     ) -> Result<(), WorkerError> {
         let config = ConsumerConfig {
@@ -307,7 +309,7 @@ impl Process {
 }
 
 /// After the drain limit, interrupts the running attempts, so that they are handed back. Never returns.
-async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &Held) {
+async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &HeldLeases) {
     shutdown.cancelled().await;
     tokio::time::sleep(limit).await;
     tracing::warn!(held = held.len(), "the drain took too long; what still runs is aborted and handed back");
@@ -320,7 +322,7 @@ async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &He
 struct Claimer {
     id: WorkerId,
     deps: Arc<Deps>,
-    held: Arc<Held>,
+    held: Arc<HeldLeases>,
     serves: Arc<Serves>,
     queues: Vec<String>,
     bounds: ClaimBounds,
@@ -402,7 +404,7 @@ impl Claimer {
 }
 
 /// Hands back leases that were claimed and never started.
-async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<Held>, leases: Vec<Lease>) {
+async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<HeldLeases>, leases: Vec<Lease>) {
     let (deps, writer) = &*deps;
     let ends = leases.iter().map(|lease| {
         let claimed = &lease.claimed;

@@ -8,7 +8,7 @@ use longhaul_shared::domain::{ExecutionId, WorkerId};
 use longhaul_store::Store;
 
 use super::{lease::AttemptControl, memory};
-use crate::patience::patiently;
+use crate::store_retry::patiently;
 
 /// Maximum wait for the note. Without it, the journal's last step shows where the execution was.
 const NOTE_LIMIT: Duration = Duration::from_secs(2);

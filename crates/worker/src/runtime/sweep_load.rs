@@ -14,7 +14,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at},
 };
 
-use super::maintenance::{Looked, asked, reap_once, rules, sweep_once};
+use super::maintenance::{DutiesRun, asked, reap_once, rules, sweep_once};
 use crate::{deps::Deps, llm::health};
 
 /// Looks and runs of duties since the start.
@@ -52,7 +52,7 @@ impl SweepLoad {
                 tokio::join!(
                     sweeps.repeat(&counts, || sweep_once(&deps, &duties.0, &duties.1)),
                     reaps.repeat(&counts, || reap_once(&deps, &config)),
-                    refreshes.repeat(&counts, || async { deps.health.refresh().await.map(|()| Looked::default()) }),
+                    refreshes.repeat(&counts, || async { deps.health.refresh().await.map(|()| DutiesRun::default()) }),
                 );
             });
         }
@@ -74,7 +74,7 @@ struct Ticks {
 impl Ticks {
     async fn repeat<F>(self, counts: &Mutex<SweepCounts>, look: impl Fn() -> F)
     where
-        F: Future<Output = Result<Looked, StoreError>>,
+        F: Future<Output = Result<DutiesRun, StoreError>>,
     {
         let mut tick = interval_at(self.first, self.every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,10 +87,10 @@ impl Ticks {
 }
 
 impl SweepCounts {
-    fn add(&mut self, looked: Result<Looked, StoreError>) {
+    fn add(&mut self, looked: Result<DutiesRun, StoreError>) {
         self.looks += 1;
         match looked {
-            Ok(Looked { ran, failures }) => {
+            Ok(DutiesRun { ran, failures }) => {
                 self.failures += failures;
                 for duty in ran {
                     *self.runs.entry(duty).or_default() += 1;

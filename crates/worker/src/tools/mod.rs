@@ -17,7 +17,7 @@ mod toolbox;
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
 pub(crate) use http::platform_client;
 pub(crate) use mcp::server_of;
-pub use mcp::{INHERITED_ENV, McpPool, McpPoolSettings, Reach, SecretResolver, check_server};
+pub use mcp::{AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server};
 pub(crate) use outcome::{CallError, cut};
 pub use outcome::{CallErrorKind, CallOutcome};
 pub use registry::{AnyTool, ToolFactory, ToolRegistry, ToolRegistryError};

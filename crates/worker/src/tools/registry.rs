@@ -15,7 +15,7 @@ use super::{
     schema,
     stop_execution::StopExecution,
 };
-use crate::agent::host::HostTool;
+use crate::agent::host_tools::HostTool;
 
 /// Longest name that every model API accepts, in bytes.
 const MAX_NAME: usize = 64;

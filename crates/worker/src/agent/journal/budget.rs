@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Agent, Journal, from_store};
 use crate::{
-    agent::{admission::Waiting, menu::Offer},
+    agent::{admission::Waiting, tool_list::Offer},
     llm::{
         ModelError, ModelRequest, ToolChoice, Usage,
         health::Route,
@@ -20,7 +20,7 @@ use crate::{
         prompt_bound,
         reply_limit::{reply_limit, unbounded_field},
     },
-    patience::patiently,
+    store_retry::patiently,
 };
 
 /// Reply tokens counted for rate limits if the agent sets no `max_output_tokens`.
@@ -73,14 +73,14 @@ impl Journal {
         offer: Offer,
         key: &Hash,
     ) -> Step<Option<ReplyLimit>> {
-        if !self.place.has_budget {
+        if !self.scope.has_budget {
             return Ok(None);
         }
         let messages = self.transcript.messages().to_vec();
         let request = ModelRequest {
             model: &agent.routes[route].spec,
             messages: &messages,
-            tools: agent.menu.shown(offer),
+            tools: agent.tool_list.shown(offer),
             tool_choice: ToolChoice::Auto,
             idempotency_key: &format!("{}-count", hex::encode(key)),
             traceparent: None,
@@ -93,7 +93,7 @@ impl Journal {
                 let since: u64 = since.iter().map(|message| prompt_bound::of_message(message)).sum();
                 counted.saturating_add(since).saturating_add(prompt_bound::PER_REQUEST)
             }
-            None => prompt_bound::of_request(&request, agent.menu.shown_bytes(offer).len()),
+            None => prompt_bound::of_request(&request, agent.tool_list.shown_bytes(offer).len()),
         };
         let least = match self.cut_by_budget.contains(key) {
             true => u32::MAX,
@@ -178,7 +178,7 @@ impl Journal {
 
     /// Settles a reserved call in the next commit.
     pub(super) fn settle(&mut self, route: &Route, key: &Hash, took: Took) {
-        if !self.place.has_budget {
+        if !self.scope.has_budget {
             return;
         }
         let counted =
@@ -220,7 +220,7 @@ impl Journal {
     /// Returns unspent reservations to the tree's budget and wakes executions that wait for it. If this fails,
     /// the sweep does it.
     pub(super) async fn fold_budget(&self) {
-        fold_budget(&self.deps, &self.writer, self.place.root).await;
+        fold_budget(&self.deps, &self.writer, self.scope.root).await;
     }
 }
 

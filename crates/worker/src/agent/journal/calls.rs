@@ -114,7 +114,7 @@ pub(crate) enum Recalled {
 
 /// A call that ran.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CompletedCall {
     pub(crate) index: usize,
     pub(crate) ready: ReadyCall,
     pub(crate) outcome: CallOutcome,
@@ -261,8 +261,13 @@ impl Journal {
     ///
     /// # Errors
     /// The message cannot be written.
-    pub(crate) fn record_call(&mut self, agent: &Agent, ran: &Ran, planned: Option<&PlannedCall>) -> Step<Answered> {
-        let Ran { index, ready, outcome, scratchpad } = ran;
+    pub(crate) fn record_call(
+        &mut self,
+        agent: &Agent,
+        ran: &CompletedCall,
+        planned: Option<&PlannedCall>,
+    ) -> Step<Answered> {
+        let CompletedCall { index, ready, outcome, scratchpad } = ran;
         metrics::tool_call(label(outcome), outcome.duration);
         let (turn, index) = (self.turns, u32::try_from(*index).unwrap_or(u32::MAX));
         let contract_calls = outcome.noted.iter().map(|noted| Noted::clone(noted).at(turn, index)).collect();

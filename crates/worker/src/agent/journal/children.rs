@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{Journal, from_store};
 use crate::{
     agent::{admission::ReadyCall, transcript::hash_parts},
-    patience::patiently,
+    store_retry::patiently,
 };
 
 /// A task for a child execution.
@@ -83,7 +83,7 @@ impl Journal {
         };
         self.deps.publisher.look([self.id.0]);
         for id in ids {
-            crate::wake(&self.deps.publisher, &self.place.queue, id, Some(WaitReason::Worker));
+            crate::wake(&self.deps.publisher, &self.scope.queue, id, Some(WaitReason::Worker));
         }
         self.children_by_key(&keys).await.map(Ok)
     }
@@ -97,7 +97,7 @@ impl Journal {
 
     async fn new_child(&self, task: &Task) -> Step<Option<NewExecution>> {
         let store = &self.deps.store;
-        let tenant = Some(self.place.tenant);
+        let tenant = Some(self.scope.tenant);
         let agent =
             patiently(store.trouble(), || store.resolve_agent(tenant, &task.agent, None)).await.map_err(from_store)?;
         let Some(agent) = agent.filter(|agent| agent.removed_at.is_none()) else { return Ok(None) };
@@ -109,12 +109,12 @@ impl Journal {
         patiently(store.trouble(), || store.put_serve_key(&serve_key, &needs)).await.map_err(from_store)?;
         Ok(Some(NewExecution {
             id: patiently(store.trouble(), || store.new_execution_id()).await.map_err(from_store)?,
-            tenant_id: self.place.tenant,
+            tenant_id: self.scope.tenant,
             definition_key: definition.key,
             definition_version_id: put.id.into(),
             agent_key: agent.spec.key,
             agent_version_id: agent.id.into(),
-            queue: self.place.queue.clone(),
+            queue: self.scope.queue.clone(),
             serve_key,
             priority: 0,
             metadata: json!({}),

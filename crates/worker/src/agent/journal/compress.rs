@@ -130,7 +130,7 @@ impl Journal {
                 context_tokens: Some(agent.config.limits.context_tokens),
                 output_schema: None,
             };
-            if self.place.has_budget {
+            if self.scope.has_budget {
                 // Never a lowered limit: half a summary is worse than a wait for the budget.
                 let limit = self.reserve(route, key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
                 request.max_output_tokens = Some(limit.tokens);

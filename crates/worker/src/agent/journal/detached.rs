@@ -8,7 +8,7 @@ use longhaul_sdk::{FailureCode, Step};
 use longhaul_store::journal::Hash;
 use tokio::task::JoinSet;
 
-use super::{Agent, Answered, Journal, Ran};
+use super::{Agent, Answered, CompletedCall, Journal};
 use crate::{agent::transcript::hash_parts, llm::Message};
 
 /// Prefix of the message that reports a failed detached call to the model.
@@ -17,7 +17,7 @@ pub(super) const DETACHED_FAILED: &str = "[A call that was accepted earlier has 
 /// Running detached calls, and failures not yet reported to the model.
 #[derive(Debug, Default)]
 pub(super) struct DetachedCalls {
-    running: JoinSet<Ran>,
+    running: JoinSet<CompletedCall>,
     untold: Vec<String>,
 }
 
@@ -33,7 +33,7 @@ impl Journal {
     }
 
     /// Runs an accepted call in a task that is dropped with the journal.
-    pub(crate) fn detach(&mut self, run: impl Future<Output = Ran> + Send + 'static) {
+    pub(crate) fn detach(&mut self, run: impl Future<Output = CompletedCall> + Send + 'static) {
         self.detached.running.spawn(run);
     }
 
@@ -79,7 +79,7 @@ impl Journal {
     }
 
     /// Ignores a task that was dropped or panicked: its intent stays recorded.
-    fn record_detached(&mut self, agent: &Agent, ended: Result<Ran, tokio::task::JoinError>) -> Step<()> {
+    fn record_detached(&mut self, agent: &Agent, ended: Result<CompletedCall, tokio::task::JoinError>) -> Step<()> {
         let Ok(mut ran) = ended else { return Ok(()) };
         // The loop does not wait for this call, so its failure must not end the run.
         let unsent = ran.outcome.ends_run.take_if(|failure| failure.code == FailureCode::TOOL_UNREACHABLE);

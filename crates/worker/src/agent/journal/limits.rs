@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Agent, Journal, calls::Answered};
 use crate::{
-    agent::{menu::Offer, transcript::hash_parts},
+    agent::{tool_list::Offer, transcript::hash_parts},
     llm::{Message, ToolCall, Usage},
 };
 
@@ -47,8 +47,11 @@ impl Journal {
             }
             1 => Ok(Offer::OutputOnly),
             2 => {
-                let output =
-                    if agent.menu.has_output() { "only submit_output is available" } else { "no tool is available" };
+                let output = if agent.tool_list.has_output() {
+                    "only submit_output is available"
+                } else {
+                    "no tool is available"
+                };
                 self.say(&format!(
                     "[This is the turn before the last. In the last one {output}: make the calls that you still need now.]"
                 ));

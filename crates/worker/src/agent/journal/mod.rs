@@ -22,10 +22,10 @@ mod prompt;
 mod provider;
 mod reply;
 mod retrieval;
-mod said;
 mod secrets;
 mod servers;
 mod turn;
+mod user_messages;
 mod verdict;
 
 use std::{
@@ -44,7 +44,7 @@ use longhaul_store::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use calls::{Answered, Ran, RanAs, Recalled, Reply, call_key};
+pub(crate) use calls::{Answered, CompletedCall, RanAs, Recalled, Reply, call_key};
 pub(crate) use children::{NotStarted, Task};
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
@@ -53,10 +53,10 @@ use output::OpenOutput;
 pub(crate) use people::Wanted;
 pub(crate) use progress::{Stage, State};
 pub(crate) use prompt::PinnedTools;
-use said::Said;
 use secrets::ToolSecrets;
 use servers::Servers;
-pub(crate) use turn::{Asked, NextTurn, Turn};
+pub(crate) use turn::{NextTurn, PendingTurn, Turn};
+use user_messages::UserMessage;
 
 use super::{
     Agent,
@@ -95,7 +95,7 @@ impl Pending {
 /// An attempt's view of its execution's journal.
 pub(crate) struct Journal {
     id: ExecutionId,
-    place: Place,
+    scope: ExecutionScope,
     deps: Arc<Deps>,
     writer: LeaseWriter,
     control: Arc<AttemptControl>,
@@ -134,7 +134,7 @@ pub(crate) struct Journal {
     output: Option<OpenOutput>,
     detached: DetachedCalls,
     scratchpad: Arc<ToolScratchpad>,
-    said: Vec<Said>,
+    said: Vec<UserMessage>,
     secrets: ToolSecrets,
     /// The last refusal of an answer, as failure detail.
     complaint: Option<Value>,
@@ -146,7 +146,7 @@ pub(crate) struct Journal {
 
 /// An execution's tenant, queue and tree.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ExecutionScope {
     pub(crate) tenant: TenantId,
     /// Also the queue of its children.
     pub(crate) queue: String,
@@ -167,7 +167,7 @@ pub(crate) struct Parked {
 
 impl Journal {
     pub(crate) fn new(
-        (id, place): (ExecutionId, Place),
+        (id, scope): (ExecutionId, ExecutionScope),
         stored: StoredJournal,
         wake_seq: i32,
         deps: Arc<Deps>,
@@ -176,7 +176,7 @@ impl Journal {
     ) -> Step<Self> {
         let mut journal = Self {
             id,
-            place,
+            scope,
             deps,
             writer,
             control,
@@ -427,7 +427,7 @@ impl Journal {
     }
 
     pub(crate) fn tenant(&self) -> TenantId {
-        self.place.tenant
+        self.scope.tenant
     }
 
     pub(crate) fn execution(&self) -> ExecutionId {

@@ -14,7 +14,7 @@ use longhaul_store::{
 use serde_json::Value;
 
 use super::{Journal, corrupt, from_store};
-use crate::{agent::admission::ReadyCall, patience::patiently, probe::Point, tools::cut};
+use crate::{agent::admission::ReadyCall, probe::Point, store_retry::patiently, tools::cut};
 
 /// Maximum bytes of the text shown first.
 const MAX_SHOWN: usize = 8_192;

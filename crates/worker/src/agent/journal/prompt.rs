@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     agent::{
-        menu::Offer,
         references::{StateLimits, StateLog},
+        tool_list::Offer,
         transcript::hash_parts,
     },
     llm::Message,
@@ -81,12 +81,12 @@ impl Journal {
         self.stage(agent, Stage::Thinking, State::Completed);
         let appends = prompt.await?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
-        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.menu.shown(Offer::All).to_vec());
+        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
         let body = PromptBody { tools, shown, contract_model: model.cloned() };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.
-        let seq = if self.place.is_fork { self.retrievals + 1 } else { step.seq };
+        let seq = if self.scope.is_fork { self.retrievals + 1 } else { step.seq };
         // The prompt step is committed with the first turn.
         self.pending.steps.reserve_exact(2);
         self.pending.steps.push(JournalStep { seq, appends, ..step });

@@ -19,7 +19,7 @@ use super::{
     budget::Took,
     preview,
     progress::{Stage, State},
-    turn::{Asked, Turn},
+    turn::{PendingTurn, Turn},
 };
 use crate::{
     llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage, health::Route},
@@ -77,7 +77,7 @@ struct FailedTurnBody<'a> {
 impl Journal {
     /// Adds the partly recorded turn to the next commit, because calls of the reply start before it has ended.
     /// Returns the calls completed since the last call of this function, to be recorded with the next intent.
-    pub(crate) fn begin_turn(&mut self, asked: &mut Asked) -> Step<Vec<ToolCall>> {
+    pub(crate) fn begin_turn(&mut self, asked: &mut PendingTurn) -> Step<Vec<ToolCall>> {
         if asked.seq.is_none() {
             let step = self.step(StepKind::Turn, asked.key, &BegunTurnBody { text: asked.text.clone() })?;
             asked.seq = Some(step.seq);
@@ -92,7 +92,7 @@ impl Journal {
     ///
     /// # Errors
     /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
-    pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<Turn> {
+    pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         observe(route, &asked.span, &reply, took);
         let turn = Turn {
@@ -130,7 +130,7 @@ impl Journal {
     }
 
     /// Adds a reply that was cut at a limit lowered by the budget to the next commit: paid for, and spent.
-    pub(super) fn record_cut(&mut self, agent: &Agent, asked: &Asked, reply: ModelReply) -> Step<()> {
+    pub(super) fn record_cut(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<()> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         observe(route, &asked.span, &reply, took);
         let code = FailureCode::BUDGET_EXHAUSTED;
@@ -160,7 +160,12 @@ impl Journal {
 
     /// Adds a reply that broke after some of its calls had started to the next commit. `partial` is the part that
     /// the model's client returned, if any.
-    pub(crate) fn record_broken(&mut self, agent: &Agent, asked: Box<Asked>, partial: Option<Message>) -> Step<Turn> {
+    pub(crate) fn record_broken(
+        &mut self,
+        agent: &Agent,
+        asked: Box<PendingTurn>,
+        partial: Option<Message>,
+    ) -> Step<Turn> {
         let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
         let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
         let turn = Turn {
@@ -182,7 +187,12 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, or the failure.
-    pub(crate) async fn record_empty(&mut self, agent: &Agent, asked: Box<Asked>, error: &ModelError) -> Step<()> {
+    pub(crate) async fn record_empty(
+        &mut self,
+        agent: &Agent,
+        asked: Box<PendingTurn>,
+        error: &ModelError,
+    ) -> Step<()> {
         if self.empty_turns + 1 >= MAX_EMPTY_TURNS {
             return Err(self.record_failed_turn(agent, asked, error).await);
         }
@@ -200,7 +210,7 @@ impl Journal {
     fn push_turn(
         &mut self,
         agent: &Agent,
-        asked: &Asked,
+        asked: &PendingTurn,
         body: TurnBody,
         reply: Option<Message>,
         took: Duration,
@@ -239,7 +249,7 @@ impl Journal {
     }
 
     /// Returns true if a turn that was answered with 429 is asked again without a retry. Records nothing.
-    pub(crate) async fn is_turn_asked_again(&mut self, agent: &Agent, asked: &Asked, error: &ModelError) -> bool {
+    pub(crate) async fn is_turn_asked_again(&mut self, agent: &Agent, asked: &PendingTurn, error: &ModelError) -> bool {
         if asked.is_begun() || !self.is_asked_again(agent, asked.call.as_deref(), error).await {
             return false;
         }
@@ -257,7 +267,7 @@ impl Journal {
     pub(crate) async fn record_failed_turn(
         &mut self,
         agent: &Agent,
-        asked: Box<Asked>,
+        asked: Box<PendingTurn>,
         error: &ModelError,
     ) -> StepError {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());

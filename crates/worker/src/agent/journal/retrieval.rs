@@ -40,7 +40,7 @@ impl Journal {
         self.stage(agent, Stage::Retrieving, State::Running);
         self.flush_stages(agent).await?;
         let started = Instant::now();
-        let Retrieved { references, noted } = asked.retrieve(&self.deps.platform, self.place.tenant).await;
+        let Retrieved { references, noted } = asked.retrieve(&self.deps.platform, self.scope.tenant).await;
         let contract_calls = (0..).zip(noted).map(|(index, noted)| noted.at(0, index)).collect();
         let (references, failure) = match references {
             Ok(references) => (references, None),

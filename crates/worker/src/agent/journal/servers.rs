@@ -14,7 +14,7 @@ use longhaul_shared::domain::RetryCounters;
 use longhaul_store::journal::{Hash, JournalStep, StepState};
 use serde_json::json;
 
-use super::{Agent, Journal, Ran, calls::CallBody, read_body};
+use super::{Agent, CompletedCall, Journal, calls::CallBody, read_body};
 use crate::tools::{CallError, CallErrorKind, server_of};
 
 /// State of the run's tool servers.
@@ -61,7 +61,7 @@ impl Journal {
 
     /// Returns true if the attempt ends to wait for the server of an unsent call. Otherwise the call no longer
     /// ends the run, and the model sees its error.
-    pub(crate) fn waits_for_server(&mut self, agent: &Agent, ran: &mut Ran) -> bool {
+    pub(crate) fn waits_for_server(&mut self, agent: &Agent, ran: &mut CompletedCall) -> bool {
         let is_unreachable = |failure: &Failure| failure.code == FailureCode::TOOL_UNREACHABLE;
         let Some(server) = server_of(&ran.ready.tool) else { return false };
         let Some(failure) = ran.outcome.ends_run.take_if(|failure| is_unreachable(failure)) else { return false };

@@ -22,7 +22,7 @@ use super::{
     reply::{BegunTurnBody, TurnBody},
 };
 use crate::{
-    agent::{menu::Offer, transcript::hash_parts},
+    agent::{tool_list::Offer, transcript::hash_parts},
     llm::{
         FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
         estimate_tokens,
@@ -51,12 +51,12 @@ pub(crate) enum NextTurn {
     /// A recorded empty reply.
     Empty,
     /// Not recorded: the model must be asked.
-    Ask(Box<Asked>),
+    Ask(Box<PendingTurn>),
 }
 
 /// A turn whose reply is awaited.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingTurn {
     /// Step key.
     pub(crate) key: Hash,
     /// Tools offered.
@@ -81,7 +81,7 @@ pub(crate) struct Asked {
     pub(super) started: Instant,
 }
 
-impl Asked {
+impl PendingTurn {
     /// Adds a stream event to the turn. Returns a call whose arguments are complete.
     pub(crate) fn hear(&mut self, event: ReplyEvent) -> Option<ToolCall> {
         match event {
@@ -141,7 +141,12 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, or `failure` as `context_limit_exceeded` if nothing is left to compress.
-    pub(crate) async fn ask_shorter(&mut self, agent: &Agent, asked: Box<Asked>, failure: Failure) -> Step<Box<Asked>> {
+    pub(crate) async fn ask_shorter(
+        &mut self,
+        agent: &Agent,
+        asked: Box<PendingTurn>,
+        failure: Failure,
+    ) -> Step<Box<PendingTurn>> {
         self.compress(agent, asked.said.len(), Some(failure)).await?;
         self.ask(agent, asked.offer, asked.said).await
     }
@@ -153,9 +158,9 @@ impl Journal {
     pub(crate) async fn ask_for_whole(
         &mut self,
         agent: &Agent,
-        asked: Box<Asked>,
+        asked: Box<PendingTurn>,
         cut: ModelReply,
-    ) -> Step<Box<Asked>> {
+    ) -> Step<Box<PendingTurn>> {
         self.record_cut(agent, &asked, cut)?;
         self.flush().await?;
         self.at(Point::TurnRecorded).await;
@@ -166,7 +171,7 @@ impl Journal {
     ///
     /// # Errors
     /// An interrupt, also if the wait is too long to hold in memory.
-    pub(crate) async fn ask_again(&mut self, agent: &Agent, mut asked: Box<Asked>) -> Step<Box<Asked>> {
+    pub(crate) async fn ask_again(&mut self, agent: &Agent, mut asked: Box<PendingTurn>) -> Step<Box<PendingTurn>> {
         // The refused call is over.
         asked.call = None;
         self.ask(agent, asked.offer, asked.said).await
@@ -212,7 +217,7 @@ impl Journal {
         self.check_key(agent, &step, offer)?;
         let calls = self.begun_calls()?;
         let route = self.recorded_route(agent, &step, offer)?.unwrap_or_default();
-        let asked = Box::new(Asked {
+        let asked = Box::new(PendingTurn {
             key: step.key,
             offer,
             said: step.appends,
@@ -232,7 +237,7 @@ impl Journal {
     /// Index of the route whose key matches a recorded turn; `None` if none does, or for a fork.
     fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
         // A fork has another prompt or model than the turns it shares.
-        if self.place.is_fork {
+        if self.scope.is_fork {
             return Ok(None);
         }
         let route = self.recorded_route(agent, step, offer)?;
@@ -262,13 +267,13 @@ impl Journal {
     /// Hash of the request: model, tools and all messages so far.
     fn turn_key(&self, agent: &Agent, route: &Route, offer: Offer) -> Step<Hash> {
         let model = serde_json::to_vec(&route.spec).map_err(|error| super::corrupt(&error))?;
-        let tools = agent.menu.shown_bytes(offer);
+        let tools = agent.tool_list.shown_bytes(offer);
         Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
     }
 
-    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<MessageBytes>) -> Step<Box<Asked>> {
+    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<MessageBytes>) -> Step<Box<PendingTurn>> {
         self.control.may_launch().await?;
-        let tokens = self.transcript.tokens() + estimate_tokens(agent.menu.shown_bytes(offer).len());
+        let tokens = self.transcript.tokens() + estimate_tokens(agent.tool_list.shown_bytes(offer).len());
         self.stage(agent, Stage::Connecting, State::Running);
         let call = self.admit_call(agent, tokens).await?;
         self.stage(agent, Stage::Connecting, State::Completed);
@@ -298,7 +303,7 @@ impl Journal {
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));
         let started = Instant::now();
-        Ok(Box::new(Asked { key, offer, said, text, calls, recorded, seq, route, limit, call, span, started }))
+        Ok(Box::new(PendingTurn { key, offer, said, text, calls, recorded, seq, route, limit, call, span, started }))
     }
 
     /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;
@@ -306,7 +311,7 @@ impl Journal {
     pub(crate) fn request<'a>(
         &self,
         agent: &'a Agent,
-        asked: &Asked,
+        asked: &PendingTurn,
         sink: UnboundedSender<ReplyEvent>,
     ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
         let (idempotency_key, limit) = (self.request_key(asked), asked.limit);
@@ -317,9 +322,9 @@ impl Journal {
             let request = ModelRequest {
                 model: &route.spec,
                 messages: &messages,
-                tools: agent.menu.shown(offer),
+                tools: agent.tool_list.shown(offer),
                 tool_choice: match offer {
-                    Offer::OutputOnly if !agent.menu.has_output() => ToolChoice::None,
+                    Offer::OutputOnly if !agent.tool_list.has_output() => ToolChoice::None,
                     Offer::All | Offer::OutputOnly => ToolChoice::Auto,
                 },
                 idempotency_key: &idempotency_key,
@@ -343,7 +348,7 @@ impl Journal {
     }
 
     /// Idempotency key of a turn's request. A lowered limit makes it a different request.
-    fn request_key(&self, asked: &Asked) -> String {
+    fn request_key(&self, asked: &PendingTurn) -> String {
         let key = self.step_key(&asked.key);
         match asked.limit.filter(|limit| limit.is_lowered) {
             Some(limit) => hex::encode(hash_parts(&[&key, &limit.tokens.to_be_bytes()])),

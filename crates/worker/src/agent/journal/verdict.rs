@@ -117,7 +117,7 @@ impl Journal {
             && let Some(step) = self.replay(StepKind::Correction)
         {
             let recorded = step.appends.last().map(recorded_message).transpose()?;
-            if !self.place.is_fork && recorded.is_some_and(|(message, _)| message.text() != feedback) {
+            if !self.scope.is_fork && recorded.is_some_and(|(message, _)| message.text() != feedback) {
                 self.diverged(json!({ "turn": self.turns, "part": "feedback" }));
             }
             return self.replay_appends(&step);

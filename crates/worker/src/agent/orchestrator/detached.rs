@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::{
     Tick,
+    call_intake::ReplyCall,
     run_call::run_call,
     schedule::{Event, Fate},
-    taken::Taken,
 };
 use crate::{
     agent::{
@@ -62,14 +62,14 @@ impl Tick<'_> {
 
     /// Recovers a detached call from the journal; `None` if it has yet to start. A call that died with its worker
     /// is started again by the next launch, unless its outcome is unknown.
-    pub(super) async fn resume_detached(&mut self, index: usize, taken: &mut Taken) -> Step<Option<Fate>> {
+    pub(super) async fn resume_detached(&mut self, index: usize, taken: &mut ReplyCall) -> Step<Option<Fate>> {
         let key = detached_key(&taken.key);
         match self.journal.recall(&key)? {
             Recalled::New => return Ok(None),
             Recalled::Answered(answered) => self.journal.note_detached(&answered),
             Recalled::Begun(begun) => {
                 let (call, planned) = (taken.call.clone(), taken.planned.clone());
-                let mut run = Taken { call, key, planned, is_output: false, begun, answer: None };
+                let mut run = ReplyCall { call, key, planned, is_output: false, begun, answer: None };
                 let is_known = !self.is_repeatable(&run.call, run.begun.as_ref())
                     && self.reconcile(index, &mut run).await?.is_some();
                 match &run.answer {
@@ -87,7 +87,7 @@ impl Tick<'_> {
     }
 }
 
-impl Taken {
+impl ReplyCall {
     /// The call as an earlier attempt started it.
     fn again(self) -> ReadyCall {
         let RanAs { tool, arguments } = self.begun.unwrap_or_else(|| RanAs {

@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use super::schedule::{Fate, Progress, Slot, Unrun};
+use super::schedule::{Fate, Progress, ScheduledCall, Unrun};
 use crate::{
     agent::references::{Missing, Path, Resolution, StateLog},
     tools::{CallError, CallErrorKind},
@@ -36,7 +36,7 @@ pub(super) enum Leftover {
 type Row<'a> = &'a dyn Fn(&Stranded) -> Option<Leftover>;
 
 /// Applies the first row that matches any stranded call, to all calls that it matches.
-pub(super) fn classify(slots: &[Slot], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
+pub(super) fn classify(slots: &[ScheduledCall], stranded: &[Stranded], state: &StateLog) -> Vec<(usize, Leftover)> {
     let rows: [Row<'_>; 7] = [
         &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
         &|call| untaken_branch(slots, call),
@@ -72,17 +72,21 @@ fn gate(missing: &Missing) -> Option<Path> {
 }
 
 /// Calls that declare to write one of the paths in `missing`, as seen by `reader`.
-fn producers<'a>(slots: &'a [Slot], reader: usize, missing: &'a Missing) -> impl Iterator<Item = (usize, &'a Slot)> {
+fn producers<'a>(
+    slots: &'a [ScheduledCall],
+    reader: usize,
+    missing: &'a Missing,
+) -> impl Iterator<Item = (usize, &'a ScheduledCall)> {
     let instance = slots[reader].instance.as_ref();
     slots.iter().enumerate().filter(move |(_, slot)| missing.any_of.iter().any(|path| slot.declares(path, instance)))
 }
 
-fn may_still_come(slots: &[Slot], reader: usize, missing: &Missing) -> bool {
+fn may_still_come(slots: &[ScheduledCall], reader: usize, missing: &Missing) -> bool {
     producers(slots, reader, missing).any(|(_, slot)| slot.open().is_some())
 }
 
 /// Its producer succeeded and wrote another alternative.
-fn untaken_branch(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
+fn untaken_branch(slots: &[ScheduledCall], call: &Stranded) -> Option<Leftover> {
     let is_untaken = |missing: &&Missing| {
         let took_another = producers(slots, call.index, missing).any(|(_, slot)| match &slot.progress {
             Progress::Done(Fate::Succeeded { wrote }) => {
@@ -99,12 +103,13 @@ fn untaken_branch(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
 }
 
 /// The call reads from a call that failed or did not run.
-fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
+fn dependency_failed(slots: &[ScheduledCall], call: &Stranded) -> Option<Leftover> {
     let (missing, at, producer) = call.missing().iter().find_map(|missing| {
         if may_still_come(slots, call.index, missing) {
             return None;
         }
-        let ended_without = |slot: &Slot| matches!(slot.progress, Progress::Done(Fate::Failed | Fate::Skipped));
+        let ended_without =
+            |slot: &ScheduledCall| matches!(slot.progress, Progress::Done(Fate::Failed | Fate::Skipped));
         let found = producers(slots, call.index, missing).find(|(_, slot)| ended_without(slot));
         found.map(|(at, slot)| (missing, at, slot))
     })?;
@@ -118,7 +123,7 @@ fn dependency_failed(slots: &[Slot], call: &Stranded) -> Option<Leftover> {
 
 /// The call is in a cycle and has a literal for every missing value. Only the first such call uses its literals:
 /// the others may get the value that it writes.
-fn literals(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
+fn literals(slots: &[ScheduledCall], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
     let can = |call: &&Stranded| {
         let missing = call.missing();
         !missing.is_empty()
@@ -130,7 +135,7 @@ fn literals(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Le
 }
 
 /// The call waits, directly or indirectly, for itself.
-fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
+fn cycle(slots: &[ScheduledCall], stranded: &[Stranded], call: &Stranded) -> Option<Leftover> {
     let waits_for = |reader: &Stranded| -> Vec<usize> {
         let producers = reader.missing().iter().flat_map(|missing| producers(slots, reader.index, missing));
         producers.filter(|(_, slot)| slot.open().is_some()).map(|(at, _)| at).collect()
@@ -166,7 +171,7 @@ fn cycle(slots: &[Slot], stranded: &[Stranded], call: &Stranded) -> Option<Lefto
 
 /// No call wrote the path and none will. Paths that an open call may still write are skipped: once that call is
 /// answered, its reader is told the cause.
-fn unresolved(slots: &[Slot], call: &Stranded, state: &StateLog) -> Option<Leftover> {
+fn unresolved(slots: &[ScheduledCall], call: &Stranded, state: &StateLog) -> Option<Leftover> {
     let missing = call.missing().iter().find(|missing| !may_still_come(slots, call.index, missing))?;
     let path = missing.any_of.first()?;
     let nearest: Vec<String> = state.nearest(path).iter().map(ToString::to_string).collect();
@@ -175,7 +180,7 @@ fn unresolved(slots: &[Slot], call: &Stranded, state: &StateLog) -> Option<Lefto
     Some(error(CallErrorKind::UnresolvedReference, message, details))
 }
 
-fn named(slot: &Slot) -> serde_json::Value {
+fn named(slot: &ScheduledCall) -> serde_json::Value {
     json!({ "id": slot.id, "_tool": slot.tool })
 }
 

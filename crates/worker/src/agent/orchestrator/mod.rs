@@ -8,6 +8,7 @@
 //! - Every call of a reply gets exactly one result, and the results are in the order of the calls.
 //! - A call that waits for a person or another execution, and a draining worker, never stop the calls that run.
 
+mod call_intake;
 mod detached;
 mod leftovers;
 pub(crate) mod permits;
@@ -15,7 +16,6 @@ pub(crate) mod permits;
 mod properties;
 mod run_call;
 mod schedule;
-mod taken;
 
 use std::{collections::VecDeque, pin::pin};
 
@@ -30,18 +30,18 @@ use longhaul_store::journal::Hash;
 use serde_json::json;
 
 use self::{
+    call_intake::ReplyCall,
     run_call::run_call,
     schedule::{Command, Event, Fate, Schedule, Unrun},
-    taken::Taken,
 };
 use super::{
     Agent,
     admission::{Admission, ReadyCall, admit},
-    gate::{self, Gate},
-    host::Hosted,
-    journal::{Answered, Asked, Journal, NextTurn, Ran, Reply, Stage, State, Turn, detached_key},
-    menu::{OUTPUT, Offer},
+    approval_gate::{self, ApprovalGate},
+    host_tools::HostToolAnswer,
+    journal::{Answered, CompletedCall, Journal, NextTurn, PendingTurn, Reply, Stage, State, Turn, detached_key},
     references::{Path, PlannedCall, Resolved},
+    tool_list::{OUTPUT, Offer},
 };
 use crate::{
     llm::{ModelError, ModelReply, ReplyEvent},
@@ -90,11 +90,11 @@ pub(crate) async fn tick(agent: &Agent, journal: &mut Journal, offer: Offer) -> 
 enum Live {
     Ticked(Ticked),
     /// The conversation exceeds the model's window.
-    TooLong(Box<Asked>, Failure),
+    TooLong(Box<PendingTurn>, Failure),
     /// The reply hit a token limit that the budget had lowered.
-    Cut(Box<Asked>, Box<ModelReply>),
+    Cut(Box<PendingTurn>, Box<ModelReply>),
     /// The model was rate limited and says when to retry.
-    Throttled(Box<Asked>),
+    Throttled(Box<PendingTurn>),
 }
 
 struct Tick<'a> {
@@ -103,12 +103,12 @@ struct Tick<'a> {
     offer: Offer,
     turn: Hash,
     schedule: Schedule,
-    calls: Vec<Taken>,
-    running: FuturesUnordered<BoxFuture<'a, Ran>>,
+    calls: Vec<ReplyCall>,
+    running: FuturesUnordered<BoxFuture<'a, CompletedCall>>,
     /// Detached calls of an earlier attempt that must run again.
     resumed: Vec<(usize, ReadyCall)>,
     /// The turn while its reply streams.
-    asked: Option<Box<Asked>>,
+    asked: Option<Box<PendingTurn>>,
     /// True while the reply is complete and its turn not yet committed.
     is_unrecorded: bool,
     output: Option<(usize, String)>,
@@ -135,7 +135,7 @@ impl<'a> Tick<'a> {
     }
 
     /// Requests a turn and starts its calls while it streams.
-    async fn live(mut self: Box<Self>, asked: Box<Asked>) -> Step<Live> {
+    async fn live(mut self: Box<Self>, asked: Box<PendingTurn>) -> Step<Live> {
         // The unbounded channel of futures, because tokio's allocates room for 32 events up front.
         let (sink, mut heard) = mpsc::unbounded();
         let mut reply = pin!(self.journal.request(self.agent, &asked, sink));
@@ -181,7 +181,7 @@ impl<'a> Tick<'a> {
         self.on(VecDeque::from([streamed])).await
     }
 
-    async fn answered(mut self: Box<Self>, asked: Box<Asked>, reply: ModelReply) -> Step<Ticked> {
+    async fn answered(mut self: Box<Self>, asked: Box<PendingTurn>, reply: ModelReply) -> Step<Ticked> {
         let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
         // Ends the span of the model call: the calls of the reply are its siblings.
         drop(asked);
@@ -189,7 +189,7 @@ impl<'a> Tick<'a> {
         self.closed(turn).await
     }
 
-    async fn failed(mut self: Box<Self>, asked: Box<Asked>, error: ModelError) -> Step<Live> {
+    async fn failed(mut self: Box<Self>, asked: Box<PendingTurn>, error: ModelError) -> Step<Live> {
         // A refusal ends the run even if calls have started.
         let is_refusal = matches!(error.root(), ModelError::Refused { .. });
         if asked.is_begun() && !is_refusal {
@@ -303,8 +303,8 @@ impl<'a> Tick<'a> {
                     return Ok(None);
                 }
                 Some(tool) => match tool.call(self.agent, self.journal, &call).await? {
-                    Hosted::Answered(outcome) => return self.record(index, call, outcome).map(Some),
-                    Hosted::Waiting(waiting) => waiting,
+                    HostToolAnswer::Answered(outcome) => return self.record(index, call, outcome).map(Some),
+                    HostToolAnswer::Waiting(waiting) => waiting,
                 },
             },
             Admission::Wait(waiting) => waiting,
@@ -322,16 +322,16 @@ impl<'a> Tick<'a> {
     /// Handles a call that reads an approval, according to the state of its gate.
     async fn hold(&mut self, index: usize, path: &Path) -> Step<Option<Event>> {
         let wake_seq = self.journal.wake_seq();
-        match gate::ask(self.agent, self.journal, &self.calls[index].call, path).await? {
-            Gate::Open(value) => match self.journal.open_gate(path, value) {
+        match approval_gate::ask(self.agent, self.journal, &self.calls[index].call, path).await? {
+            ApprovalGate::Open(value) => match self.journal.open_gate(path, value) {
                 Ok(()) => Ok(Some(Event::GateOpened { index })),
                 Err(error) => self.refuse(index, &error).map(Some),
             },
-            Gate::Shut(waiting) => {
+            ApprovalGate::Shut(waiting) => {
                 self.journal.park(waiting, wake_seq);
                 Ok(None)
             }
-            Gate::Refused(error) => self.refuse(index, &error).map(Some),
+            ApprovalGate::Refused(error) => self.refuse(index, &error).map(Some),
         }
     }
 
@@ -392,7 +392,7 @@ impl<'a> Tick<'a> {
     }
 
     /// Records what calls came to, in one commit, then starts what waited for them.
-    async fn ended(&mut self, all: Vec<Ran>) -> Step<()> {
+    async fn ended(&mut self, all: Vec<CompletedCall>) -> Step<()> {
         let (count, mut endings, mut events) = (all.len(), Vec::new(), VecDeque::new());
         for mut ran in all {
             self.journal.at(Point::CallAnswered).await;
@@ -427,11 +427,11 @@ impl<'a> Tick<'a> {
     }
 
     fn record(&mut self, index: usize, ready: ReadyCall, outcome: CallOutcome) -> Step<Event> {
-        let fate = self.record_ran(Ran { index, ready, outcome, scratchpad: std::sync::Arc::default() })?;
+        let fate = self.record_ran(CompletedCall { index, ready, outcome, scratchpad: std::sync::Arc::default() })?;
         Ok(Event::CallFinished { index, fate })
     }
 
-    fn record_ran(&mut self, ran: Ran) -> Step<Fate> {
+    fn record_ran(&mut self, ran: CompletedCall) -> Step<Fate> {
         let taken = &mut self.calls[ran.index];
         let answered = self.journal.record_call(self.agent, &ran, taken.planned.as_ref())?;
         Ok(taken.answered(answered))

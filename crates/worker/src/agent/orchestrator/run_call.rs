@@ -11,7 +11,7 @@ use tracing::{Instrument, Span};
 
 use super::permits::CallPermits;
 use crate::{
-    agent::{admission::ReadyCall, journal::Ran},
+    agent::{admission::ReadyCall, journal::CompletedCall},
     tools::Toolbox,
 };
 
@@ -25,7 +25,7 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     index: usize,
     ready: ReadyCall,
     idempotency_key: String,
-) -> impl Future<Output = Ran> + Send + use<T> {
+) -> impl Future<Output = CompletedCall> + Send + use<T> {
     let span = tracing::info_span!(
         target: TRACED,
         "call",
@@ -46,7 +46,7 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         if let Some(kind) = outcome.error {
             trace::fail(&Span::current(), kind.as_str());
         }
-        Ran { index, ready, outcome, scratchpad }
+        CompletedCall { index, ready, outcome, scratchpad }
     }
     .instrument(span)
 }

@@ -122,7 +122,7 @@ pub(super) enum Progress {
 
 /// One call of the reply.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ScheduledCall {
     pub(super) id: String,
     pub(super) tool: String,
     pub(super) declares: Vec<Path>,
@@ -135,7 +135,7 @@ pub(super) struct Slot {
     pub(super) progress: Progress,
 }
 
-impl Slot {
+impl ScheduledCall {
     pub(super) fn open(&self) -> Option<&PlannedCall> {
         match &self.progress {
             Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => Some(planned),
@@ -153,7 +153,7 @@ impl Slot {
 /// The calls of one reply.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    slots: Vec<Slot>,
+    slots: Vec<ScheduledCall>,
     max_running: usize,
     is_closed: bool,
     is_draining: bool,
@@ -169,7 +169,7 @@ impl Schedule {
     pub(crate) fn on(&mut self, event: Event, state: &StateLog) -> Vec<Command> {
         let mut commands = Vec::new();
         match event {
-            Event::CallStreamed(streamed) => self.slots.push(Slot::from(*streamed)),
+            Event::CallStreamed(streamed) => self.slots.push(ScheduledCall::from(*streamed)),
             Event::CallFinished { index, fate } => self.set(index, |_| Progress::Done(fate)),
             Event::CallWaits { index } => self.set(index, Progress::Waiting),
             Event::GateOpened { index } => self.set(index, Progress::Pending),
@@ -285,7 +285,7 @@ impl Schedule {
                 Progress::Done(Fate::Succeeded { .. }) => {}
             }
         }
-        let is_fresh = |slot: &Slot| match &slot.progress {
+        let is_fresh = |slot: &ScheduledCall| match &slot.progress {
             Progress::Done(Fate::Succeeded { wrote }) => {
                 slot.declares(path, reader) && wrote.iter().any(|wrote| wrote.is_above_or_below(path))
             }
@@ -306,7 +306,7 @@ impl Schedule {
     }
 
     fn running(&self, tool: Option<&str>) -> usize {
-        let runs = |slot: &&Slot| match &slot.progress {
+        let runs = |slot: &&ScheduledCall| match &slot.progress {
             Progress::Running(_) => tool.is_none_or(|tool| slot.tool == tool),
             Progress::Pending(_) | Progress::Waiting(_) | Progress::Done(_) => false,
         };
@@ -320,7 +320,7 @@ impl Schedule {
             return Vec::new();
         }
         let of = |is_output: bool| -> Vec<Stranded> {
-            let pending = |(index, slot): (usize, &Slot)| match &slot.progress {
+            let pending = |(index, slot): (usize, &ScheduledCall)| match &slot.progress {
                 Progress::Pending(planned) if slot.is_output == is_output => {
                     Some(Stranded { index, lacks: self.resolve(index, planned, state) })
                 }
@@ -351,7 +351,7 @@ impl Schedule {
     }
 }
 
-impl From<Streamed> for Slot {
+impl From<Streamed> for ScheduledCall {
     fn from(streamed: Streamed) -> Self {
         let Streamed { id, tool, planned, declares, instance, launch, concurrency, is_output, fate } = streamed;
         let progress = match (planned, fate) {

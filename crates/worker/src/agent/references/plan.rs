@@ -22,11 +22,11 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {
     pub(super) value: Value,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<TemplateSlot>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Slot {
+pub(super) struct TemplateSlot {
     /// JSON pointer to where the value goes.
     pub(super) pointer: String,
     pub(super) expression: InputExpression,
@@ -233,12 +233,12 @@ impl Template {
 fn scan(
     value: &mut Value,
     pointer: &mut String,
-    slots: &mut Vec<Slot>,
+    slots: &mut Vec<TemplateSlot>,
     may_be_reference: bool,
 ) -> Result<(), (String, String)> {
     if let Some(text) = reference_object(value).filter(|_| may_be_reference) {
         let expression = InputExpression::parse(text, true).map_err(|error| (pointer.clone(), error.to_string()))?;
-        slots.push(Slot { pointer: pointer.clone(), expression });
+        slots.push(TemplateSlot { pointer: pointer.clone(), expression });
         return Ok(());
     }
     let length = pointer.len();
@@ -251,7 +251,7 @@ fn scan(
                         format!("for a {DAGGER} that is plain text, write every one of the text as {DAGGER}{DAGGER}");
                     (pointer.clone(), format!("{error}; {hint}"))
                 })?;
-                slots.push(Slot { pointer: pointer.clone(), expression });
+                slots.push(TemplateSlot { pointer: pointer.clone(), expression });
             }
         },
         Value::Array(items) => {

@@ -8,7 +8,7 @@ use super::{
     condition::Condition,
     expression::Evaluated,
     path::Path,
-    plan::{PlannedCall, Slot, Template},
+    plan::{PlannedCall, Template, TemplateSlot},
     state::StateLog,
 };
 use crate::tools::{CallError, CallErrorKind};
@@ -128,7 +128,7 @@ impl PlannedCall {
 }
 
 struct Found<'a> {
-    slot: &'a Slot,
+    slot: &'a TemplateSlot,
     value: Cow<'a, Value>,
     from: Option<&'a Path>,
 }

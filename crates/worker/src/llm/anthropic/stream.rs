@@ -47,14 +47,14 @@ struct Delta {
 
 /// A block being received.
 #[derive(Debug)]
-struct Slot {
+struct PartialBlock {
     index: Option<u64>,
     block: Block,
-    state: SlotState,
+    state: BlockState,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum SlotState {
+enum BlockState {
     /// Being received, without any delta so far.
     Fresh,
     /// Being received, with deltas.
@@ -65,11 +65,11 @@ enum SlotState {
     Completed,
 }
 
-impl Slot {
+impl PartialBlock {
     /// The final block. The initial input of an unfinished call is a placeholder and is removed.
     fn into_block(mut self) -> Block {
         if let Block::Call { arguments, .. } = &mut self.block
-            && self.state != SlotState::Completed
+            && self.state != BlockState::Completed
             && is_whole_object(&arguments.clone().into_json_text())
         {
             *arguments = WireText::default();
@@ -81,7 +81,7 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Assembler {
     ids: CallIds,
-    slots: Vec<Slot>,
+    slots: Vec<PartialBlock>,
     finish: Option<FinishReason>,
     done: bool,
     usage: WireUsage,
@@ -145,7 +145,7 @@ impl Assembler {
             // The stream is complete without a stop reason.
             self.close(FinishReason::Stop, events);
         }
-        let blocks = self.slots.into_iter().map(Slot::into_block).collect();
+        let blocks = self.slots.into_iter().map(PartialBlock::into_block).collect();
         let finish = self.finish.unwrap_or(FinishReason::Stop);
         finished(blocks, finish, self.usage.into_usage(), self.model).judge(request_id)
     }
@@ -156,9 +156,9 @@ impl Assembler {
             .slots
             .into_iter()
             .filter(|slot| match slot.block {
-                Block::Call { .. } => slot.state == SlotState::Completed,
+                Block::Call { .. } => slot.state == BlockState::Completed,
                 // The API would refuse unsigned thinking.
-                Block::Thinking { .. } => slot.state == SlotState::Stopped,
+                Block::Thinking { .. } => slot.state == BlockState::Stopped,
                 Block::Text { .. } | Block::Other(_) => true,
             })
             .map(|slot| slot.block)
@@ -181,7 +181,7 @@ impl Assembler {
             Block::Text { text, .. } if !text.is_empty() => events(ReplyEvent::TextDelta(text.clone())),
             Block::Text { .. } | Block::Thinking { .. } | Block::Other(_) => {}
         }
-        self.slots.push(Slot { index, block, state: SlotState::Fresh });
+        self.slots.push(PartialBlock { index, block, state: BlockState::Fresh });
         Ok(())
     }
 
@@ -190,12 +190,12 @@ impl Assembler {
         let slot = self.slots.iter_mut().rev().find(|slot| slot.index == index);
         let (Some(slot), Some(delta)) = (slot, delta) else { return Err(lost) };
         let fresh = match slot.state {
-            SlotState::Fresh => true,
-            SlotState::Open => false,
+            BlockState::Fresh => true,
+            BlockState::Open => false,
             // The call may already be running with the arguments that were complete.
-            SlotState::Stopped | SlotState::Completed => return Err(lost),
+            BlockState::Stopped | BlockState::Completed => return Err(lost),
         };
-        slot.state = SlotState::Open;
+        slot.state = BlockState::Open;
         match &mut slot.block {
             Block::Text { text, unsettled } => {
                 unsettled.append(&delta.text.unwrap_or_default());
@@ -211,7 +211,7 @@ impl Assembler {
                 if fresh && !more.is_empty() {
                     *arguments = WireText::default();
                 } else if fresh {
-                    slot.state = SlotState::Fresh;
+                    slot.state = BlockState::Fresh;
                 }
                 arguments.append(&more);
             }
@@ -226,9 +226,9 @@ impl Assembler {
 
     fn stop(&mut self, index: Option<u64>, events: EventSink<'_>) {
         let Some(at) = self.slots.iter().rposition(|slot| slot.index == index) else { return };
-        let streamed = self.slots[at].state == SlotState::Open;
-        if matches!(self.slots[at].state, SlotState::Fresh | SlotState::Open) {
-            self.slots[at].state = SlotState::Stopped;
+        let streamed = self.slots[at].state == BlockState::Open;
+        if matches!(self.slots[at].state, BlockState::Fresh | BlockState::Open) {
+            self.slots[at].state = BlockState::Stopped;
         }
         let call = self.slots[at].block.call();
         // A call without deltas may have been truncated before its arguments, which leaves the placeholder `{}`.
@@ -258,8 +258,8 @@ impl Assembler {
     fn complete(&mut self, at: usize, events: EventSink<'_>) {
         let index = self.calls_before(at);
         let slot = &mut self.slots[at];
-        let Some(call) = slot.block.call().filter(|_| slot.state != SlotState::Completed) else { return };
-        slot.state = SlotState::Completed;
+        let Some(call) = slot.block.call().filter(|_| slot.state != BlockState::Completed) else { return };
+        slot.state = BlockState::Completed;
         let arguments = arguments_or_empty(call.arguments);
         events(ReplyEvent::CallCompleted { index, call: ToolCall { arguments, ..call } });
     }

@@ -24,7 +24,7 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 8;
 
 /// An endpoint and the entry of a call to it.
-type Ended = (Arc<Endpoint>, Entry);
+type EndpointEntry = (Arc<Endpoint>, Entry);
 
 enum Entry {
     /// A waiter or probe was answered.
@@ -37,8 +37,8 @@ enum Entry {
 pub(super) struct Books {
     places: mpsc::Sender<LeftPlace>,
     left: Mutex<mpsc::Receiver<LeftPlace>>,
-    entries: mpsc::Sender<Ended>,
-    ended: Mutex<mpsc::Receiver<Ended>>,
+    entries: mpsc::Sender<EndpointEntry>,
+    ended: Mutex<mpsc::Receiver<EndpointEntry>>,
 }
 
 impl Default for Books {
@@ -113,7 +113,7 @@ impl Health {
 
     async fn write_down(&self, stop: &CancellationToken) {
         let mut ended = self.books.ended.lock().await;
-        let mut entries: Vec<Ended> = Vec::new();
+        let mut entries: Vec<EndpointEntry> = Vec::new();
         loop {
             let is_last = next(&mut ended, &mut entries, stop).await;
             let mut of_endpoints: HashMap<String, (Arc<Endpoint>, Vec<AnsweredCall>, i32)> = HashMap::new();

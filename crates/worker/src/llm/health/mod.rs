@@ -10,8 +10,8 @@
 //! - No bookkeeping stands between the answer of a call and its commit ([`bookkeeping`]).
 
 mod bookkeeping;
+mod call_slot;
 mod endpoint;
-mod place;
 
 use std::{
     collections::HashMap,
@@ -41,9 +41,9 @@ use longhaul_store::{
 use uuid::Uuid;
 
 use super::{ChatModel, ModelError, Models};
-use crate::patience::patiently;
+use crate::store_retry::patiently;
 use bookkeeping::Books;
-use place::Place;
+use call_slot::CallSlot;
 
 /// Longest wait held in memory.
 const HOLD: Duration = Duration::from_secs(2);
@@ -210,17 +210,17 @@ impl Health {
                     }
                 }
             }
-            match self.place(endpoint, asking, tokens, patience).await? {
-                Place::Free { under_way, counted, was_parked } => {
+            match self.request_slot(endpoint, asking, tokens, patience).await? {
+                CallSlot::Free { under_way, counted, was_parked } => {
                     let tells = has_waited || was_parked;
                     let call = Call::new(self.clone(), under_way, asking, index, counted, tells);
                     return Ok(Admission::Call(Arc::new(call)));
                 }
-                Place::Later { until, wake_seq } => {
+                CallSlot::Later { until, wake_seq } => {
                     let reason = WaitReason::RateLimit;
                     return Ok(Admission::Wait(Wait { reason, until, wake_seq, route: index }));
                 }
-                Place::None => has_waited = true,
+                CallSlot::None => has_waited = true,
             }
         }
         Ok(Admission::GiveUp { is_quota })

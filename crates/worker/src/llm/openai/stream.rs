@@ -60,7 +60,7 @@ struct FunctionDelta {
 
 /// A call being received.
 #[derive(Debug)]
-struct Slot {
+struct PartialCall {
     index: Option<u64>,
     /// The server's id, if any; the call's own id may differ.
     given_id: Option<String>,
@@ -77,7 +77,7 @@ pub(super) struct Assembler {
     /// Text that ends in half a surrogate pair.
     unsettled: WireText,
     refusal: WireText,
-    slots: Vec<Slot>,
+    slots: Vec<PartialCall>,
     finish: Option<FinishReason>,
     done: bool,
     usage: Usage,
@@ -156,7 +156,7 @@ impl Assembler {
         let refused = !self.refusal.is_empty();
         let finish = if refused { FinishReason::Refusal } else { self.finish.unwrap_or(FinishReason::Stop) };
         let text = if refused { self.refusal.into_prose() } else { self.text };
-        let calls = self.slots.into_iter().map(Slot::into_call).collect();
+        let calls = self.slots.into_iter().map(PartialCall::into_call).collect();
         FinishedReply { text, calls, native: None, finish, usage: self.usage, model: self.model }.judge(request_id)
     }
 
@@ -206,7 +206,7 @@ impl Assembler {
                 let id = self.ids.unique(given_id.as_deref());
                 events(ReplyEvent::CallStarted { index, id: id.clone(), name: name.clone() });
                 let arguments = WireText::default();
-                self.slots.push(Slot { index: delta.index, given_id, id, name, arguments, completed: None });
+                self.slots.push(PartialCall { index: delta.index, given_id, id, name, arguments, completed: None });
                 index
             }
         };
@@ -271,7 +271,7 @@ impl Assembler {
     }
 }
 
-impl Slot {
+impl PartialCall {
     fn is_whole(&self) -> bool {
         is_whole_object(&self.arguments.clone().into_json_text())
     }

@@ -23,7 +23,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    pool::{McpPoolSettings, Reach},
+    pool::{AllowedNetworks, McpPoolSettings},
     secret::Secrets,
     session::{SessionClient, said},
 };
@@ -57,7 +57,7 @@ impl Connection {
     pub(super) async fn open(
         name: &str,
         spec: &McpServerSpec,
-        reach: Reach,
+        reach: AllowedNetworks,
         settings: &McpPoolSettings,
     ) -> Result<Self, String> {
         let mut secrets = Secrets::default();
@@ -113,7 +113,7 @@ fn handshake_error(secrets: &Secrets, error: &ClientInitializeError) -> String {
 fn http_transport(
     url: &str,
     headers: Vec<(String, SecretString)>,
-    reach: Reach,
+    reach: AllowedNetworks,
 ) -> Result<StreamableHttpClientTransport<SessionClient>, String> {
     let headers = headers
         .into_iter()
@@ -177,10 +177,13 @@ mod tests {
 
     #[test]
     fn invalid_header_error_does_not_show_value() {
-        let error =
-            http_transport("http://h/", vec![("x-key".into(), SecretString::from("se\ncret"))], Reach::default())
-                .err()
-                .unwrap();
+        let error = http_transport(
+            "http://h/",
+            vec![("x-key".into(), SecretString::from("se\ncret"))],
+            AllowedNetworks::default(),
+        )
+        .err()
+        .unwrap();
         assert!(error.contains("x-key") && !error.contains("cret`"), "{error}");
     }
 }

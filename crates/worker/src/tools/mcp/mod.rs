@@ -14,7 +14,7 @@ mod session;
 pub use name::check_server;
 pub(crate) use name::server_of;
 pub(super) use name::split_name;
-pub use pool::{McpPool, McpPoolSettings, Reach};
+pub use pool::{AllowedNetworks, McpPool, McpPoolSettings};
 pub use secret::SecretResolver;
 pub(super) use server::McpServer;
 

@@ -56,13 +56,13 @@ pub struct McpPool(Arc<Shared>);
 
 struct Shared {
     settings: McpPoolSettings,
-    slots: Mutex<HashMap<SlotKey, Arc<Slot>>>,
+    slots: Mutex<HashMap<SlotKey, Arc<ConnectionSlot>>>,
     sweep: Mutex<Option<DropGuard>>,
 }
 
 /// The networks in which an agent's servers may be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct AllowedNetworks {
     /// Allows private networks.
     pub may_be_private: bool,
 }
@@ -73,7 +73,7 @@ pub struct Reach {
 pub(super) struct SlotKey(String);
 
 impl SlotKey {
-    pub(super) fn of(spec: &McpServerSpec, reach: Reach) -> Self {
+    pub(super) fn of(spec: &McpServerSpec, reach: AllowedNetworks) -> Self {
         // Every field is named, so that a new field does not compile without a decision here.
         let McpServerSpec {
             command,
@@ -92,7 +92,7 @@ impl SlotKey {
 }
 
 #[derive(Default)]
-struct Slot {
+struct ConnectionSlot {
     /// Held while connecting: one caller connects, and the others share its result.
     state: tokio::sync::Mutex<SlotState>,
     last_used: Mutex<Option<Instant>>,
@@ -132,7 +132,7 @@ impl McpPool {
         &self,
         name: &str,
         spec: &McpServerSpec,
-        reach: Reach,
+        reach: AllowedNetworks,
         default_timeout: Duration,
     ) -> Result<McpServer, String> {
         check_server(name, spec)?;
@@ -157,7 +157,7 @@ impl McpPool {
         key: &SlotKey,
         name: &str,
         spec: &McpServerSpec,
-        reach: Reach,
+        reach: AllowedNetworks,
     ) -> Result<Arc<Connection>, String> {
         let asked = Instant::now();
         let slot = self.slot(key)?;
@@ -210,7 +210,7 @@ impl McpPool {
         }
     }
 
-    fn slot(&self, key: &SlotKey) -> Result<Arc<Slot>, String> {
+    fn slot(&self, key: &SlotKey) -> Result<Arc<ConnectionSlot>, String> {
         self.start_sweep();
         let mut slots = self.0.slots();
         if let Some(slot) = slots.get(key) {
@@ -228,7 +228,7 @@ impl McpPool {
             // Dropped without `close`: the transport ends the child by itself.
             slots.remove(&idle);
         }
-        let slot = Arc::new(Slot::default());
+        let slot = Arc::new(ConnectionSlot::default());
         slots.insert(key.clone(), Arc::clone(&slot));
         Ok(slot)
     }
@@ -255,18 +255,19 @@ impl McpPool {
 }
 
 impl Shared {
-    fn slots(&self) -> MutexGuard<'_, HashMap<SlotKey, Arc<Slot>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<SlotKey, Arc<ConnectionSlot>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_idle(&self) -> Vec<Arc<Slot>> {
+    fn take_idle(&self) -> Vec<Arc<ConnectionSlot>> {
         let timeout = self.settings.idle_timeout;
-        let is_over = |slot: &Arc<Slot>| is_idle(slot) && slot.last_used().is_none_or(|at| at.elapsed() >= timeout);
+        let is_over =
+            |slot: &Arc<ConnectionSlot>| is_idle(slot) && slot.last_used().is_none_or(|at| at.elapsed() >= timeout);
         self.slots().extract_if(|_, slot| is_over(slot)).map(|(_, slot)| slot).collect()
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     fn touch(&self) {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
@@ -278,7 +279,7 @@ impl Slot {
 
 /// Returns true if only the pool holds the slot and only the slot holds the connection. The caller holds the
 /// pool's lock, so that neither can be acquired meanwhile.
-fn is_idle(slot: &Arc<Slot>) -> bool {
+fn is_idle(slot: &Arc<ConnectionSlot>) -> bool {
     if Arc::strong_count(slot) > 1 {
         return false;
     }
@@ -286,7 +287,7 @@ fn is_idle(slot: &Arc<Slot>) -> bool {
     state.connection.as_ref().is_none_or(|connection| Arc::strong_count(connection) == 1)
 }
 
-async fn close_slot(slot: Arc<Slot>) {
+async fn close_slot(slot: Arc<ConnectionSlot>) {
     let connection = slot.state.lock().await.connection.take();
     // A running call also holds the connection, which is then closed when the call ends.
     if let Some(connection) = connection.and_then(Arc::into_inner) {

@@ -18,9 +18,9 @@ use serde_json::Value;
 use super::{
     connection::Connection,
     name::full_name,
-    pool::{McpPool, Reach, SlotKey},
+    pool::{AllowedNetworks, McpPool, SlotKey},
     result,
-    session::{Ended, ended, said},
+    session::{FailedRequest, ended, said},
 };
 use crate::tools::{
     outcome::cut,
@@ -48,7 +48,7 @@ struct Inner {
     key: SlotKey,
     name: String,
     spec: McpServerSpec,
-    reach: Reach,
+    reach: AllowedNetworks,
     timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ impl McpServer {
         pool: McpPool,
         name: &str,
         spec: &McpServerSpec,
-        reach: Reach,
+        reach: AllowedNetworks,
         default_timeout: Duration,
     ) -> Self {
         let timeout = spec.timeout_seconds.map_or(default_timeout, |s| Duration::from_secs(u64::from(s.max(1))));
@@ -265,9 +265,9 @@ fn classify(error: &ServiceError) -> RequestError {
             RequestError::Refused(format!("the server answered error {}: {}", error.code.0, error.message))
         }
         ServiceError::TransportSend(transport) => match ended(transport) {
-            Ended::Unsent => RequestError::Unsent(said(transport)),
-            Ended::Refused(reason) => RequestError::Refused(reason),
-            Ended::Lost => RequestError::Lost(said(transport)),
+            FailedRequest::Unsent => RequestError::Unsent(said(transport)),
+            FailedRequest::Refused(reason) => RequestError::Refused(reason),
+            FailedRequest::Lost => RequestError::Lost(said(transport)),
         },
         ServiceError::TransportClosed => RequestError::Lost("the connection closed".into()),
         ServiceError::UnexpectedResponse => {

@@ -119,7 +119,7 @@ fn in_session(
 }
 
 /// State of a request after its transport failed.
-pub(super) enum Ended {
+pub(super) enum FailedRequest {
     /// Nothing was sent.
     Unsent,
     /// The server answered with an HTTP error or rejected the session; nothing ran.
@@ -129,14 +129,16 @@ pub(super) enum Ended {
 }
 
 /// Classifies a transport error.
-pub(super) fn ended(error: &DynamicTransportError) -> Ended {
+pub(super) fn ended(error: &DynamicTransportError) -> FailedRequest {
     match error.error.downcast_ref::<HttpError>() {
-        Some(StreamableHttpError::Client(error)) if error.is_connect() => Ended::Unsent,
+        Some(StreamableHttpError::Client(error)) if error.is_connect() => FailedRequest::Unsent,
         Some(StreamableHttpError::HttpStatus(status)) => {
-            Ended::Refused(format!("the server answered HTTP {}", status.status))
+            FailedRequest::Refused(format!("the server answered HTTP {}", status.status))
         }
-        Some(StreamableHttpError::SessionExpired) => Ended::Refused("the server does not know its own session".into()),
-        Some(_) | None => Ended::Lost,
+        Some(StreamableHttpError::SessionExpired) => {
+            FailedRequest::Refused("the server does not know its own session".into())
+        }
+        Some(_) | None => FailedRequest::Lost,
     }
 }
 

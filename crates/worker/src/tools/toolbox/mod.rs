@@ -23,13 +23,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    mcp::{McpPool, McpServer, Reach, split_name},
+    mcp::{AllowedNetworks, McpPool, McpServer, split_name},
     outcome::{CallError, CallErrorKind, CallOutcome, cut},
     registry::{AnyTool, ToolRegistry},
     schema::{self, SchemaCache},
     search_dataset::SearchDataset,
 };
-use crate::{agent::host::HostTool, contract::ContractTool};
+use crate::{agent::host_tools::HostTool, contract::ContractTool};
 
 /// Smallest result limit, in bytes: the note about truncated bytes needs room.
 const MIN_RESULT_BYTES: usize = 256;
@@ -88,7 +88,7 @@ impl Toolbox {
     /// # Errors
     /// `invalid_definition` for a tool or setting that the worker does not know, `tool_unreachable` for a
     /// server that does not answer.
-    pub async fn open(agent: &AgentConfig, sources: &ToolSources, reach: Reach) -> Result<Self, Failure> {
+    pub async fn open(agent: &AgentConfig, sources: &ToolSources, reach: AllowedNetworks) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
         for reference in &agent.tools {
             let (spec, answerer) = native(reference, sources)?;
@@ -121,7 +121,7 @@ impl Toolbox {
         agent: &AgentConfig,
         specs: Vec<ToolSpec>,
         sources: &ToolSources,
-        reach: Reach,
+        reach: AllowedNetworks,
     ) -> Result<Self, Failure> {
         let mut toolbox = Self::empty(agent);
         let servers = servers(agent, sources, reach)?;
@@ -450,7 +450,7 @@ fn native_timeout(agent: &AgentConfig, reference: &ToolRef) -> Duration {
 fn servers<'a>(
     agent: &'a AgentConfig,
     sources: &ToolSources,
-    reach: Reach,
+    reach: AllowedNetworks,
 ) -> Result<std::collections::BTreeMap<&'a str, McpServer>, Failure> {
     let default = seconds(agent.limits.tool_timeout_seconds);
     agent

@@ -76,7 +76,7 @@ fn agent(tools: Value) -> AgentConfig {
 }
 
 async fn toolbox() -> Toolbox {
-    Toolbox::open(&agent(json!(["probe", "stop_execution"])), &sources(), Reach::default()).await.unwrap()
+    Toolbox::open(&agent(json!(["probe", "stop_execution"])), &sources(), AllowedNetworks::default()).await.unwrap()
 }
 
 async fn call(name: &str, arguments: &str) -> CallOutcome {
@@ -181,7 +181,7 @@ async fn hanging_tool_times_out() {
     assert_eq!(error(&outcome)["error"]["type"], "timeout");
 
     let own = agent(json!([{"name": "probe", "timeout_seconds": 90}]));
-    let toolbox = Toolbox::open(&own, &sources(), Reach::default()).await.unwrap();
+    let toolbox = Toolbox::open(&own, &sources(), AllowedNetworks::default()).await.unwrap();
     let outcome = toolbox.call("probe", r#"{"mode":"hang"}"#, "key", Arc::default()).await;
     assert_eq!(outcome.duration.as_secs(), 90);
 }
@@ -221,7 +221,7 @@ async fn list_keeps_agent_order_and_later_definition() {
     let agent = agent(
         json!(["stop_execution", {"name": "probe", "effect": "read_only"}, "fetch_url", {"name": "stop_execution", "effect": "side_effect"}]),
     );
-    let toolbox = Toolbox::open(&agent, &sources(), Reach::default()).await.unwrap();
+    let toolbox = Toolbox::open(&agent, &sources(), AllowedNetworks::default()).await.unwrap();
     let list: Vec<_> = toolbox.specs().iter().map(|spec| (spec.name.as_str(), spec.effect)).collect();
     assert_eq!(
         list,
@@ -232,13 +232,14 @@ async fn list_keeps_agent_order_and_later_definition() {
         ]
     );
     assert!(!toolbox.is_dynamic());
-    let again = Toolbox::open(&agent, &sources(), Reach::default()).await.unwrap();
+    let again = Toolbox::open(&agent, &sources(), AllowedNetworks::default()).await.unwrap();
     assert_eq!(serde_json::to_vec(again.specs()).unwrap(), serde_json::to_vec(toolbox.specs()).unwrap());
 }
 
 #[tokio::test]
 async fn unknown_tool_or_setting_is_invalid_definition() {
-    let open = async |tools: Value| Toolbox::open(&agent(tools), &sources(), Reach::default()).await.unwrap_err();
+    let open =
+        async |tools: Value| Toolbox::open(&agent(tools), &sources(), AllowedNetworks::default()).await.unwrap_err();
     for (tools, expected) in [
         (json!(["nope"]), "`nope` is not registered"),
         (json!([{"name": "fetch_url", "settings": {"x": 1}}]), "settings of tool `fetch_url`"),
@@ -249,23 +250,23 @@ async fn unknown_tool_or_setting_is_invalid_definition() {
     }
     let mut both = agent(json!([]));
     both.mcp_servers.insert("a__b".into(), serde_json::from_value(json!({"url": "http://h/"})).unwrap());
-    let failure = Toolbox::open(&both, &sources(), Reach::default()).await.unwrap_err();
+    let failure = Toolbox::open(&both, &sources(), AllowedNetworks::default()).await.unwrap_err();
     assert_eq!(failure.code, FailureCode::INVALID_DEFINITION);
 }
 
 #[tokio::test]
 async fn pinned_list_wins_over_current_tools() {
     let agent = agent(json!(["probe"]));
-    let mut pinned = Toolbox::open(&agent, &sources(), Reach::default()).await.unwrap().specs().to_vec();
+    let mut pinned = Toolbox::open(&agent, &sources(), AllowedNetworks::default()).await.unwrap().specs().to_vec();
     pinned[0].description = "as it was".into();
     pinned[0].effect = ToolEffect::Idempotent;
-    let toolbox = Toolbox::pinned(&agent, pinned.clone(), &sources(), Reach::default()).unwrap();
+    let toolbox = Toolbox::pinned(&agent, pinned.clone(), &sources(), AllowedNetworks::default()).unwrap();
     assert_eq!(toolbox.specs(), pinned);
     assert_eq!(toolbox.effect("probe"), ToolEffect::Idempotent);
 
     for gone in ["removed", "mcp__server__tool"] {
         pinned[0].name = gone.into();
-        let failure = Toolbox::pinned(&agent, pinned.clone(), &sources(), Reach::default()).unwrap_err();
+        let failure = Toolbox::pinned(&agent, pinned.clone(), &sources(), AllowedNetworks::default()).unwrap_err();
         assert_eq!(failure.code, FailureCode::INVALID_DEFINITION, "{gone}");
         assert!(failure.summary.contains(gone), "{}", failure.summary);
     }

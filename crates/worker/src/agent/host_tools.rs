@@ -28,7 +28,7 @@ pub(crate) enum HostTool {
 
 /// Result of calling a host tool.
 #[derive(Debug)]
-pub(crate) enum Hosted {
+pub(crate) enum HostToolAnswer {
     Answered(CallOutcome),
     /// The call waits and has no result yet.
     Waiting(Waiting),
@@ -61,7 +61,7 @@ impl HostTool {
     ///
     /// # Errors
     /// An interrupt, or a failure of the store.
-    pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<Hosted> {
+    pub(crate) async fn call(self, agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<HostToolAnswer> {
         match self {
             Self::AskCaller => ask_caller::call(agent, journal, call).await,
             Self::SpawnSubAgent => spawn_sub_agent::call(agent, journal, call).await,

@@ -43,7 +43,7 @@ pub(crate) enum Offer {
 
 /// The tools of one execution as the model sees them.
 #[derive(Debug)]
-pub(crate) struct Menu {
+pub(crate) struct ToolList {
     shown: Vec<ToolSpec>,
     output: Option<ToolSpec>,
     signatures: HashMap<String, Arc<Signature>>,
@@ -51,8 +51,8 @@ pub(crate) struct Menu {
     output_bytes: OnceLock<Vec<u8>>,
 }
 
-impl Menu {
-    /// Builds the menu from `tools` and the agent's latent tools; `pinned` is the list that an earlier attempt
+impl ToolList {
+    /// Builds the list from `tools` and the agent's latent tools; `pinned` is the list that an earlier attempt
     /// showed.
     ///
     /// # Errors
@@ -211,9 +211,9 @@ mod tests {
 
     use super::*;
 
-    fn menu(agent: &AgentSpec, output_schema: Option<&Value>) -> Result<Menu, Failure> {
+    fn tool_list(agent: &AgentSpec, output_schema: Option<&Value>) -> Result<ToolList, Failure> {
         let config = agent.config(ConfigType::Conversation);
-        Menu::new(&config, &[], Task { input: &json!({}), output_schema }, None, &SchemaCache::default())
+        ToolList::new(&config, &[], Task { input: &json!({}), output_schema }, None, &SchemaCache::default())
     }
 
     #[test]
@@ -223,8 +223,8 @@ mod tests {
             "$defs": {"node": {"type": "object",
                 "properties": {"next": {"$ref": "#/$defs/node"}, "$ref": {"type": "null"}}}},
         });
-        let menu = menu(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
-        let parameters = &menu.shown(Offer::OutputOnly)[0].parameters;
+        let tools = tool_list(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
+        let parameters = &tools.shown(Offer::OutputOnly)[0].parameters;
         let validator = crate::tools::schema::compile(parameters).unwrap();
         let is_valid = |value| crate::tools::schema::violations(&validator, &value).is_none();
         assert!(is_valid(json!({"output": {"next": {"next": {}}}})));
@@ -237,6 +237,6 @@ mod tests {
         let mut agent = AgentSpec::new("a", "p");
         let latent = json!({"name": "submit_output", "description": "d"});
         agent.latent_tools.push(serde_json::from_value(latent).unwrap());
-        assert_eq!(menu(&agent, None).unwrap_err().code, FailureCode::INVALID_DEFINITION);
+        assert_eq!(tool_list(&agent, None).unwrap_err().code, FailureCode::INVALID_DEFINITION);
     }
 }

@@ -14,9 +14,9 @@ use crate::{
         Agent,
         admission::{ReadyCall, may_start_early},
         journal::{Answered, RanAs, Recalled, call_key},
-        menu::{Offer, SUBMIT_OUTPUT},
-        profile::{Place, Unreadable},
+        profile::{CallPosition, Unreadable},
         references::{Path, PlannedCall, Resolved},
+        tool_list::{Offer, SUBMIT_OUTPUT},
     },
     llm::ToolCall,
     tools::{CallError, CallErrorKind},
@@ -24,7 +24,7 @@ use crate::{
 
 /// A call of the reply.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ReplyCall {
     pub(super) call: ToolCall,
     pub(super) key: Hash,
     pub(super) planned: Option<PlannedCall>,
@@ -35,7 +35,7 @@ pub(super) struct Taken {
     pub(super) answer: Option<Answered>,
 }
 
-impl Taken {
+impl ReplyCall {
     /// The call with the values that it runs with.
     pub(super) fn ready(&self, resolved: Resolved) -> ReadyCall {
         let (tool, arguments) = match &self.begun {
@@ -73,12 +73,12 @@ impl Tick<'_> {
     pub(super) async fn take(&mut self, call: ToolCall, is_unfinished: bool) -> Step<Event> {
         let index = self.calls.len();
         let key = call_key(&self.turn, index, &call);
-        let is_output = call.name == SUBMIT_OUTPUT && self.agent.menu.has_output();
-        let mut taken = Taken { call, key, planned: None, is_output, begun: None, answer: None };
+        let is_output = call.name == SUBMIT_OUTPUT && self.agent.tool_list.has_output();
+        let mut taken = ReplyCall { call, key, planned: None, is_output, begun: None, answer: None };
         self.journal.open_call(key, &taken.call);
         let recalled = self.journal.recall(&key)?;
         let mut fate = None;
-        let planned = self.check(index, is_unfinished, is_output).and_then(|()| self.agent.menu.read(&taken.call));
+        let planned = self.check(index, is_unfinished, is_output).and_then(|()| self.agent.tool_list.read(&taken.call));
         let is_detached = planned.as_ref().is_ok_and(PlannedCall::is_detached);
         match recalled {
             Recalled::Answered(answered) => {
@@ -130,8 +130,8 @@ impl Tick<'_> {
         self.agent.toolbox.effect(tool) != ToolEffect::SideEffect
     }
 
-    fn place(&self, index: usize) -> Place {
-        Place { turn: self.journal.turns(), index: u32::try_from(index).unwrap_or(u32::MAX) }
+    fn place(&self, index: usize) -> CallPosition {
+        CallPosition { turn: self.journal.turns(), index: u32::try_from(index).unwrap_or(u32::MAX) }
     }
 
     fn check(&self, index: usize, is_unfinished: bool, is_output: bool) -> Result<(), CallError> {
@@ -153,7 +153,7 @@ impl Tick<'_> {
 
     /// Reconciles a call that may have had its effect before a worker died, by asking its tool. The call runs again
     /// only if the tool says that it was not done.
-    pub(super) async fn reconcile(&mut self, index: usize, taken: &mut Taken) -> Step<Option<Fate>> {
+    pub(super) async fn reconcile(&mut self, index: usize, taken: &mut ReplyCall) -> Step<Option<Fate>> {
         let (tool, arguments) = match &taken.begun {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
             None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
@@ -186,7 +186,7 @@ impl Tick<'_> {
         Ok(Some(taken.answered(answered)))
     }
 
-    fn streamed(&self, taken: &Taken, fate: Option<Fate>) -> Streamed {
+    fn streamed(&self, taken: &ReplyCall, fate: Option<Fate>) -> Streamed {
         let settings = self.agent.config.call_settings(&taken.call.name);
         let is_early = self.agent.toolbox.host(&taken.call.name).is_none() && may_start_early(self.agent, &taken.call);
         let effect = self.agent.toolbox.effect(&taken.call.name);

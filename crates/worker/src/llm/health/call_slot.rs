@@ -11,7 +11,7 @@ use super::{
     Endpoint, HOLD, Health,
     endpoint::{CountedPlace, UnderWay},
 };
-use crate::patience::patiently;
+use crate::store_retry::patiently;
 
 /// Maximum jitter of callers that return to an endpoint after its pause.
 const MAX_STAGGER: Duration = Duration::from_secs(30);
@@ -21,7 +21,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// Result of a request for a slot.
-pub(super) enum Place {
+pub(super) enum CallSlot {
     Free {
         under_way: UnderWay,
         /// The slot in Redis, if Redis counts it.
@@ -41,7 +41,7 @@ pub(super) enum Place {
 }
 
 /// Result of one request.
-struct Taken {
+struct SlotAnswer {
     place: CallPlace,
     /// False if Redis is down.
     by_redis: bool,
@@ -53,19 +53,19 @@ struct Taken {
 
 impl Health {
     /// Requests a slot, and waits up to [`HOLD`] for it.
-    pub(super) async fn place(
+    pub(super) async fn request_slot(
         &self,
         endpoint: &Arc<Endpoint>,
         asking: Asking,
         tokens: u64,
         patience: Duration,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<CallSlot, StoreError> {
         let held_until = Instant::now() + HOLD;
         let mut was_held = false;
         loop {
             if let Some(wait) = self.closed_for(endpoint, asking, patience).await? {
                 if wait > patience {
-                    return Ok(Place::None);
+                    return Ok(CallSlot::None);
                 }
                 if Instant::now() + wait > held_until {
                     return self.park_until_open(endpoint, asking, patience, wait).await;
@@ -74,21 +74,21 @@ impl Health {
                 continue;
             }
             if Self::limits(endpoint) == CallLimits::default() {
-                return Ok(Place::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
+                return Ok(CallSlot::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
             }
             let taken = self.take_in_turn(endpoint, asking, tokens, patience, (was_held, held_until)).await?;
-            let Taken { place, by_redis, counted, under_way } = taken;
+            let SlotAnswer { place, by_redis, counted, under_way } = taken;
             match place {
                 CallPlace::Now { was_reserved } => {
                     let under_way = under_way.unwrap_or_else(|| endpoint.begin());
-                    return Ok(Place::Free { under_way, counted, was_parked: was_reserved && !was_held });
+                    return Ok(CallSlot::Free { under_way, counted, was_parked: was_reserved && !was_held });
                 }
                 CallPlace::In(wait) if Instant::now() + wait <= held_until => {
                     was_held = true;
                     sleep(wait).await;
                     if !by_redis {
                         let under_way = under_way.unwrap_or_else(|| endpoint.begin());
-                        return Ok(Place::Free { under_way, counted: None, was_parked: false });
+                        return Ok(CallSlot::Free { under_way, counted: None, was_parked: false });
                     }
                 }
                 CallPlace::In(wait) => {
@@ -97,7 +97,7 @@ impl Health {
                     return self.park_for(endpoint, asking, tokens, patience, Some(wait)).await;
                 }
                 CallPlace::Full => return self.park_for(endpoint, asking, tokens, patience, None).await,
-                CallPlace::TooLate => return Ok(Place::None),
+                CallPlace::TooLate => return Ok(CallSlot::None),
             }
         }
     }
@@ -129,14 +129,14 @@ impl Health {
         asking: Asking,
         patience: Duration,
         wait: Duration,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<CallSlot, StoreError> {
         let line =
             patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
         self.learn_now(line.now);
         if line.is_over {
-            return Ok(Place::None);
+            return Ok(CallSlot::None);
         }
-        Ok(Place::Later { until: line.now + wait, wake_seq: line.wake_seq })
+        Ok(CallSlot::Later { until: line.now + wait, wake_seq: line.wake_seq })
     }
 
     /// Requests a slot. While the concurrency limit is reached, this process's waiting callers ask one at a time,
@@ -148,7 +148,7 @@ impl Health {
         tokens: u64,
         patience: Duration,
         (was_held, held_until): (bool, Instant),
-    ) -> Result<Taken, StoreError> {
+    ) -> Result<SlotAnswer, StoreError> {
         if was_held || !endpoint.is_waited_for() {
             let taken = self.take(endpoint, asking, tokens, patience).await?;
             if taken.place != CallPlace::Full {
@@ -157,7 +157,7 @@ impl Health {
         }
         let _waits = endpoint.wait();
         let Ok(_turn) = timeout_at(held_until, endpoint.turn.lock()).await else {
-            return Ok(Taken { place: CallPlace::Full, by_redis: true, counted: None, under_way: None });
+            return Ok(SlotAnswer { place: CallPlace::Full, by_redis: true, counted: None, under_way: None });
         };
         loop {
             let taken = self.take(endpoint, asking, tokens, patience).await?;
@@ -177,24 +177,24 @@ impl Health {
         tokens: u64,
         patience: Duration,
         wait: Option<Duration>,
-    ) -> Result<Place, StoreError> {
+    ) -> Result<CallSlot, StoreError> {
         let line =
             patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
         self.learn_now(line.now);
         if line.is_over {
-            return Ok(Place::None);
+            return Ok(CallSlot::None);
         }
-        let Taken { place, counted, under_way, .. } = self.take(endpoint, asking, tokens, patience).await?;
+        let SlotAnswer { place, counted, under_way, .. } = self.take(endpoint, asking, tokens, patience).await?;
         let wait = match place {
             CallPlace::Now { .. } => {
                 let under_way = under_way.unwrap_or_else(|| endpoint.begin());
-                return Ok(Place::Free { under_way, counted, was_parked: true });
+                return Ok(CallSlot::Free { under_way, counted, was_parked: true });
             }
             CallPlace::In(wait) => wait,
             CallPlace::Full => FULL_FOR,
-            CallPlace::TooLate => return Ok(Place::None),
+            CallPlace::TooLate => return Ok(CallSlot::None),
         };
-        Ok(Place::Later { until: line.now + wait, wake_seq: line.wake_seq })
+        Ok(CallSlot::Later { until: line.now + wait, wake_seq: line.wake_seq })
     }
 
     /// Requests a slot from Redis. If Redis is down: rates from Postgres, and this worker's share of the
@@ -205,7 +205,7 @@ impl Health {
         asking: Asking,
         tokens: u64,
         patience: Duration,
-    ) -> Result<Taken, StoreError> {
+    ) -> Result<SlotAnswer, StoreError> {
         let limits = Self::limits(endpoint);
         let asked = CallAsked {
             endpoint: &endpoint.name,
@@ -223,9 +223,9 @@ impl Health {
             if let Some(counted) = counted.as_ref().filter(|_| !is_free) {
                 counted.told();
             }
-            return Ok(Taken { place, by_redis: true, counted: counted.filter(|_| is_free), under_way: None });
+            return Ok(SlotAnswer { place, by_redis: true, counted: counted.filter(|_| is_free), under_way: None });
         }
-        let without = |place, under_way| Taken { place, by_redis: false, counted: None, under_way };
+        let without = |place, under_way| SlotAnswer { place, by_redis: false, counted: None, under_way };
         let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed).max(1);
         let under_way = match limits.at_once {
             Some(most) => match endpoint.begin_within((most / workers).max(1)) {

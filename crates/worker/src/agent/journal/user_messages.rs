@@ -12,7 +12,7 @@ use crate::llm::Message;
 
 /// A user message for the next turn.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct UserMessage {
     pub(super) text: String,
     by: Speaker,
 }
@@ -29,12 +29,12 @@ enum Speaker {
 impl Journal {
     /// Adds a user message to the next turn.
     pub(crate) fn say(&mut self, message: &str) {
-        self.said.push(Said { text: message.to_owned(), by: Speaker::Loop });
+        self.said.push(UserMessage { text: message.to_owned(), by: Speaker::Loop });
     }
 
     /// Adds a user message from the definition's code to the next turn.
     pub(crate) fn say_own(&mut self, message: &str) {
-        self.said.push(Said { text: message.to_owned(), by: Speaker::Definition });
+        self.said.push(UserMessage { text: message.to_owned(), by: Speaker::Definition });
     }
 
     /// Reports a definition that ended before its record did: its code now asks for fewer turns.
@@ -48,7 +48,7 @@ impl Journal {
     /// Compares the definition's messages before this turn with the recorded ones, and reports a difference.
     /// Ignores Longhaul's own messages: one resume may find a detached failure earlier than another.
     pub(super) fn check_said(&mut self, step: &JournalStep) -> Step<()> {
-        let (own, notices): (Vec<Said>, Vec<Said>) =
+        let (own, notices): (Vec<UserMessage>, Vec<UserMessage>) =
             std::mem::take(&mut self.said).into_iter().partition(|said| said.by == Speaker::Definition);
         let messages = step.appends.iter().map(recorded_message).collect::<Step<Vec<_>>>()?;
         let is_notice =
@@ -62,7 +62,7 @@ impl Journal {
             | Message::Tool { .. } => None,
         });
         // The shared steps of a fork belong to another input.
-        if !self.place.is_fork && !recorded.eq(own.iter().map(|said| said.text.as_str())) {
+        if !self.scope.is_fork && !recorded.eq(own.iter().map(|said| said.text.as_str())) {
             self.diverged(json!({ "turn": self.turns, "part": "message" }));
         }
         Ok(())

@@ -25,7 +25,7 @@ use crate::{
 
 /// State of a gate.
 #[derive(Debug)]
-pub(super) enum Gate {
+pub(super) enum ApprovalGate {
     /// Approved, with this value.
     Open(Value),
     /// Not decided yet.
@@ -38,7 +38,7 @@ pub(super) enum Gate {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, path: &Path) -> Step<Gate> {
+pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, path: &Path) -> Step<ApprovalGate> {
     let name = path.to_string();
     let key = hash_parts(&[b"gate", name.as_bytes()]);
     let request = match journal.requests_of_call(RequestKind::Approval, &key).await?.pop() {
@@ -60,13 +60,15 @@ pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, p
             journal.put_before_people(&ready, wanted).await?
         }
     };
-    let refused = |message: String| Gate::Refused(CallError::new(CallErrorKind::Rejected, message));
+    let refused = |message: String| ApprovalGate::Refused(CallError::new(CallErrorKind::Rejected, message));
     Ok(match request.state {
-        RequestState::Waiting => Gate::Shut(Waiting { reason: WaitReason::Approval, until: Some(request.expires_at) }),
-        RequestState::Approved => Gate::Open(Value::Bool(true)),
+        RequestState::Waiting => {
+            ApprovalGate::Shut(Waiting { reason: WaitReason::Approval, until: Some(request.expires_at) })
+        }
+        RequestState::Approved => ApprovalGate::Open(Value::Bool(true)),
         RequestState::Edited => {
             let body = request.decision_body.unwrap_or_default();
-            Gate::Open(serde_json::from_slice(&body).unwrap_or(Value::Bool(true)))
+            ApprovalGate::Open(serde_json::from_slice(&body).unwrap_or(Value::Bool(true)))
         }
         RequestState::Rejected => {
             let because = request.reason.map_or_else(String::new, |reason| format!(": {reason}"));
