@@ -20,12 +20,12 @@ use apalis_core::{
 use tokio::sync::OwnedSemaphorePermit;
 
 /// A claimed item with its permit.
-pub(super) struct Held<T> {
+pub(super) struct ClaimedItem<T> {
     item: T,
     permit: OwnedSemaphorePermit,
 }
 
-impl<T> Held<T> {
+impl<T> ClaimedItem<T> {
     pub(super) fn new(item: T, permit: OwnedSemaphorePermit) -> Self {
         Self { item, permit }
     }
@@ -40,7 +40,7 @@ pub(super) struct Handover<T> {
 }
 
 struct State<T> {
-    waiting: VecDeque<Held<T>>,
+    waiting: VecDeque<ClaimedItem<T>>,
     worker: Option<Waker>,
     closed: bool,
 }
@@ -51,7 +51,7 @@ impl<T> Handover<T> {
     }
 
     /// Adds items. Returns them as the error if the handover is closed.
-    pub(super) fn push(&self, items: Vec<Held<T>>) -> Result<(), Vec<Held<T>>> {
+    pub(super) fn push(&self, items: Vec<ClaimedItem<T>>) -> Result<(), Vec<ClaimedItem<T>>> {
         let mut state = self.lock();
         if state.closed {
             return Err(items);
@@ -66,13 +66,13 @@ impl<T> Handover<T> {
     }
 
     /// Closes the handover and returns the items not yet taken.
-    pub(super) fn close(&self) -> Vec<Held<T>> {
+    pub(super) fn close(&self) -> Vec<ClaimedItem<T>> {
         let mut state = self.lock();
         state.closed = true;
         state.waiting.drain(..).collect()
     }
 
-    fn poll_take(&self, cx: &Context<'_>) -> Poll<Held<T>> {
+    fn poll_take(&self, cx: &Context<'_>) -> Poll<ClaimedItem<T>> {
         let mut state = self.lock();
         match state.waiting.pop_front() {
             Some(held) => Poll::Ready(held),
@@ -100,7 +100,7 @@ impl<T> HandoverBackend<T> {
 }
 
 impl<T> Backend for HandoverBackend<T> {
-    type Task = Task<Held<T>>;
+    type Task = Task<ClaimedItem<T>>;
     type Error = Infallible;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>, _worker: &WorkerContext) -> Poll<Result<(), Infallible>> {
@@ -122,7 +122,7 @@ impl<T> Backend for HandoverBackend<T> {
 }
 
 impl<T> BackendConfig for HandoverBackend<T> {
-    type Args = Held<T>;
+    type Args = ClaimedItem<T>;
     type Id = RandomId;
     type Kind = Ephemeral;
     type Config = ();

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ConsumerConfig, Fetched,
-    backend::{Handover, Held},
+    backend::{ClaimedItem, Handover},
     wakeups::{Heard, Wakeups},
 };
 use longhaul_shared::telemetry::metrics::{self, ClaimReason};
@@ -35,7 +35,7 @@ where
     CF: Future<Output: Into<Fetched<T>>> + Send + 'static,
 {
     /// Runs until shutdown. Returns the results of a last claim that came too late for the handover.
-    pub(super) async fn run(mut self) -> Vec<Held<T>> {
+    pub(super) async fn run(mut self) -> Vec<ClaimedItem<T>> {
         let mut last = Last { claimed_at: None, was_full: false };
         loop {
             // Holds only one permit while waiting, because the caller may need the others.
@@ -125,10 +125,10 @@ struct Last {
 
 /// Pairs each item with a permit. Items beyond the permits break the contract of `claim`; they are dropped here,
 /// and the reconciliation of the worker with the database releases them within seconds.
-fn pair<T>(items: Vec<T>, mut permits: OwnedSemaphorePermit) -> Vec<Held<T>> {
+fn pair<T>(items: Vec<T>, mut permits: OwnedSemaphorePermit) -> Vec<ClaimedItem<T>> {
     let claimed = items.len();
     let held: Vec<_> =
-        items.into_iter().map_while(|item| permits.split(1).map(|permit| Held::new(item, permit))).collect();
+        items.into_iter().map_while(|item| permits.split(1).map(|permit| ClaimedItem::new(item, permit))).collect();
     if held.len() < claimed {
         tracing::error!(claimed, permits = held.len(), "a claim brought more executions than it was allowed to");
     }

@@ -40,7 +40,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{QueueError, QueueName, QueueOptions, keys::Keys};
-use backend::{Handover, HandoverBackend, Held};
+use backend::{ClaimedItem, Handover, HandoverBackend};
 use fetch::Fetch;
 use longhaul_shared::telemetry::metrics;
 use wakeups::Wakeups;
@@ -170,11 +170,11 @@ where
     ran.map_err(|error| monitor_ended(Err(error)))
 }
 
-async fn release_all<T, RF: Future<Output = ()>>(release: &impl Fn(Vec<T>) -> RF, held: Vec<Held<T>>) {
+async fn release_all<T, RF: Future<Output = ()>>(release: &impl Fn(Vec<T>) -> RF, held: Vec<ClaimedItem<T>>) {
     if held.is_empty() {
         return;
     }
-    let (items, permits): (Vec<T>, Vec<_>) = held.into_iter().map(Held::into_parts).unzip();
+    let (items, permits): (Vec<T>, Vec<_>) = held.into_iter().map(ClaimedItem::into_parts).unzip();
     metrics::unstarted_released(items.len());
     release(items).await;
     drop(permits);
@@ -193,7 +193,7 @@ where
             // The first layer is the outermost, so the panic is caught inside the spawned task.
             .parallelize(spawn_owned)
             .layer(CatchPanicLayer::with_panic_handler(on_panic))
-            .build(move |held: Held<T>| {
+            .build(move |held: ClaimedItem<T>| {
                 let handler = handler.clone();
                 async move {
                     let (item, permit) = held.into_parts();
