@@ -2,7 +2,7 @@
 
 use super::{
     error::{FailureKind, RetrievalError, Stage},
-    retrieve::Looked,
+    retrieve::SearchCriterion,
 };
 use longhaul_shared::domain::retrieval::{Filters, Hit, ScoreKind};
 use longhaul_store::{
@@ -15,13 +15,15 @@ pub(super) async fn search(
     store: &Store,
     provider_slug: &str,
     index: &Index,
-    looked: Looked<'_>,
+    looked: SearchCriterion<'_>,
     top_k: u32,
     filters: &Filters,
 ) -> Result<Vec<Hit>, RetrievalError> {
     let found = match looked {
-        Looked::Near(vector) => store.nearest_chunks(index, vector, top_k, filters).await,
-        Looked::Words(words) => store.matching_chunks(index, words, top_k, filters).await.map_err(IndexError::from),
+        SearchCriterion::Near(vector) => store.nearest_chunks(index, vector, top_k, filters).await,
+        SearchCriterion::Words(words) => {
+            store.matching_chunks(index, words, top_k, filters).await.map_err(IndexError::from)
+        }
     };
     let kind = looked.score_kind(ScoreKind::Distance, ScoreKind::TsRank);
     let hit = |chunk: ChunkFound| Hit {

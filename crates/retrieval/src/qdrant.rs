@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error::RetrievalError,
     request::{Target, join},
-    retrieve::Looked,
+    retrieve::SearchCriterion,
 };
 use longhaul_shared::domain::retrieval::{
     Filters, Hit, ScoreKind,
@@ -17,7 +17,7 @@ pub(super) async fn search(
     target: &Target<'_>,
     endpoint_url: &str,
     index: &str,
-    looked: Looked<'_>,
+    looked: SearchCriterion<'_>,
     top_k: u32,
     filters: &Filters,
 ) -> Result<Vec<Hit>, RetrievalError> {
@@ -27,27 +27,27 @@ pub(super) async fn search(
     let (_, answer) = target.post(&url, &body).await?;
     let result = answer.get("result");
     let points = match looked {
-        Looked::Near(_) => result,
-        Looked::Words(_) => result.and_then(|result| result.get("points")),
+        SearchCriterion::Near(_) => result,
+        SearchCriterion::Words(_) => result.and_then(|result| result.get("points")),
     };
     let kind = looked.score_kind(ScoreKind::Similarity, ScoreKind::TextMatch);
     let points = points.and_then(Value::as_array).into_iter().flatten();
     Ok(points.filter_map(Value::as_object).map(|point| hit(point, kind)).collect())
 }
 
-fn body(looked: Looked<'_>, top_k: u32, filters: &Filters) -> Result<(&'static str, Value), InvalidName> {
+fn body(looked: SearchCriterion<'_>, top_k: u32, filters: &Filters) -> Result<(&'static str, Value), InvalidName> {
     let mut must = Vec::new();
     for (key, value) in filters {
         must.push(json!({"key": property(key)?, "match": {"value": value}}));
     }
     let common = |must: Vec<Value>| json!({"limit": top_k, "filter": {"must": must}, "with_payload": true, "with_vector": false});
     Ok(match looked {
-        Looked::Near(vector) => {
+        SearchCriterion::Near(vector) => {
             let mut body = common(must);
             body["vector"] = json!(vector);
             ("search", body)
         }
-        Looked::Words(words) => {
+        SearchCriterion::Words(words) => {
             must.push(json!({"key": "text", "match": {"text": words}}));
             ("scroll", common(must))
         }
@@ -94,14 +94,14 @@ mod tests {
     #[test]
     fn bodies_are_those_of_the_contract() {
         let filters = Filters::from([("Tenant".into(), FilterValue::Text("ops".into()))]);
-        let (path, search) = body(Looked::Near(&[0.1, 0.25]), 5, &filters).unwrap();
+        let (path, search) = body(SearchCriterion::Near(&[0.1, 0.25]), 5, &filters).unwrap();
         let must = json!({"key": "tenant", "match": {"value": "ops"}});
         assert_eq!(path, "search");
         assert_eq!(
             search,
             json!({"vector": [0.1, 0.25], "limit": 5, "filter": {"must": [must]}, "with_payload": true, "with_vector": false})
         );
-        let (path, scroll) = body(Looked::Words("p"), 5, &filters).unwrap();
+        let (path, scroll) = body(SearchCriterion::Words("p"), 5, &filters).unwrap();
         assert_eq!(path, "scroll");
         let text = json!({"key": "text", "match": {"text": "p"}});
         assert_eq!(

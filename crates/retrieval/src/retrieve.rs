@@ -58,12 +58,12 @@ impl Retrieved {
 
 /// Search criterion.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Looked<'a> {
+pub(super) enum SearchCriterion<'a> {
     Near(&'a [f64]),
     Words(&'a str),
 }
 
-impl Looked<'_> {
+impl SearchCriterion<'_> {
     pub(super) fn score_kind(self, of_distances: ScoreKind, of_words: ScoreKind) -> ScoreKind {
         match self {
             Self::Near(_) => of_distances,
@@ -93,22 +93,22 @@ impl Retriever {
         bindings: &Bindings,
         vector_store: &VectorBinding,
         name: &str,
-    ) -> Result<Place, RetrievalError> {
+    ) -> Result<ResolvedIndex, RetrievalError> {
         let not_found = || FailureKind::from(IndexError::NotFound(name.to_owned()));
         if matches!(vector_store.store, VectorStore::Pgvector) {
             let target = vector_store.target(&self.client);
             let found = tokio::time::timeout(target.timeout, self.store.find_index(bindings.tenant, name)).await;
             let found = found.map_err(|_elapsed| target.error(FailureKind::Timeout))?;
             let own = found.map_err(|error| target.error(error))?;
-            return own.map(Place::Own).ok_or_else(|| target.error(not_found()));
+            return own.map(ResolvedIndex::Own).ok_or_else(|| target.error(not_found()));
         }
         let own = self.find(bindings.tenant, name).await?;
         match own.filter(|index| index.store == vector_store.store.adapter_kind()) {
-            Some(index) => Ok(Place::Own(index)),
+            Some(index) => Ok(ResolvedIndex::Own(index)),
             None if vector_store.only_own || reads_as_own(&vector_store.store, name) => {
                 Err(RetrievalError::request(not_found()))
             }
-            None => Ok(Place::Others(name.to_owned())),
+            None => Ok(ResolvedIndex::Others(name.to_owned())),
         }
     }
 
@@ -162,14 +162,14 @@ impl Retriever {
 
 /// A resolved index.
 #[derive(Debug)]
-enum Place {
+enum ResolvedIndex {
     /// Filled by Longhaul for this tenant.
     Own(Index),
     /// Filled by another application, under this name.
     Others(String),
 }
 
-impl Place {
+impl ResolvedIndex {
     /// Name in the vector store. An own index is named by its id, so that it cannot collide with another tenant's.
     fn name(&self) -> Cow<'_, str> {
         match self {
@@ -215,7 +215,7 @@ struct Side<'a> {
     retriever: &'a Retriever,
     vector_store: &'a VectorBinding,
     request: &'a RetrievalRequest,
-    place: Place,
+    place: ResolvedIndex,
     /// Already translated for the store.
     filters: Filters,
 }
@@ -223,15 +223,15 @@ struct Side<'a> {
 impl Side<'_> {
     async fn search(&self, query: &str, vector: Option<&[f64]>) -> Result<Vec<RetrievedItem>, RetrievalError> {
         let top_k = self.request.top_k;
-        let near = Looked::Near(vector.unwrap_or_default());
+        let near = SearchCriterion::Near(vector.unwrap_or_default());
         match self.request.search_method {
             SearchMethod::Semantic => Ok(rank(self.ask(near, top_k).await?, RelevanceKind::Similarity)),
             SearchMethod::Keyword => {
-                Ok(rank(self.ask(Looked::Words(query), top_k).await?, RelevanceKind::KeywordScore))
+                Ok(rank(self.ask(SearchCriterion::Words(query), top_k).await?, RelevanceKind::KeywordScore))
             }
             SearchMethod::Hybrid => {
                 let each = branch_top_k(top_k);
-                let sides = (self.ask(near, each), self.ask(Looked::Words(query), each));
+                let sides = (self.ask(near, each), self.ask(SearchCriterion::Words(query), each));
                 let (semantic, keyword) = futures::try_join!(sides.0, sides.1)?;
                 let semantic = rank(semantic, RelevanceKind::Similarity);
                 let keyword = rank(keyword, RelevanceKind::KeywordScore);
@@ -240,7 +240,7 @@ impl Side<'_> {
         }
     }
 
-    async fn ask(&self, looked: Looked<'_>, top_k: u32) -> Result<Vec<Hit>, RetrievalError> {
+    async fn ask(&self, looked: SearchCriterion<'_>, top_k: u32) -> Result<Vec<Hit>, RetrievalError> {
         let target = self.vector_store.target(&self.retriever.client);
         let filters = &self.filters;
         match (&self.vector_store.store, &self.place) {
@@ -251,10 +251,10 @@ impl Side<'_> {
             (VectorStore::Qdrant { endpoint_url, .. }, place) => {
                 qdrant::search(&target, endpoint_url, &place.name(), looked, top_k, filters).await
             }
-            (VectorStore::Pgvector, Place::Others(name)) => {
+            (VectorStore::Pgvector, ResolvedIndex::Others(name)) => {
                 Err(target.error(FailureKind::from(IndexError::NotFound(name.clone()))))
             }
-            (VectorStore::Pgvector, Place::Own(index)) => {
+            (VectorStore::Pgvector, ResolvedIndex::Own(index)) => {
                 let store = &self.retriever.store;
                 let search = pgvector::search(store, target.provider_slug, index, looked, top_k, filters);
                 let found = tokio::time::timeout(target.timeout, search).await;

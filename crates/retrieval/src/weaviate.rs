@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error::{FailureKind, RetrievalError},
     request::{Target, join},
-    retrieve::{Looked, excerpt},
+    retrieve::{SearchCriterion, excerpt},
 };
 use longhaul_shared::domain::{
     ascii_json::ascii,
@@ -30,7 +30,7 @@ pub(super) async fn search(
     target: &Target<'_>,
     endpoint_url: &str,
     index: &str,
-    looked: Looked<'_>,
+    looked: SearchCriterion<'_>,
     top_k: u32,
     filters: &Filters,
     numbers: Numbers,
@@ -49,17 +49,19 @@ pub(super) async fn search(
 
 fn query(
     class: &str,
-    looked: Looked<'_>,
+    looked: SearchCriterion<'_>,
     top_k: u32,
     filters: &Filters,
     numbers: Numbers,
 ) -> Result<String, InvalidName> {
     let (by, score) = match looked {
-        Looked::Near(vector) => {
+        SearchCriterion::Near(vector) => {
             let numbers: Vec<String> = vector.iter().map(|number| twelve_digits(*number)).collect();
             (format!("nearVector: {{ vector: [{}] }}", numbers.join(", ")), "distance")
         }
-        Looked::Words(words) => (format!("bm25: {{ query: {}, properties: [\"text\"] }}", quoted(words)), "score"),
+        SearchCriterion::Words(words) => {
+            (format!("bm25: {{ query: {}, properties: [\"text\"] }}", quoted(words)), "score")
+        }
     };
     let filter = if filters.is_empty() { String::new() } else { format!(", where: {}", filter(filters, numbers)?) };
     Ok(format!(
@@ -126,14 +128,16 @@ mod tests {
     fn queries_have_the_exact_text_of_the_contract() {
         let class = weaviate_class("knowledge_base").unwrap();
         let semantic =
-            query(&class, Looked::Near(&[0.1, 0.25, 1.0, 1e-7]), 5, &Filters::new(), Numbers::WholeApart).unwrap();
+            query(&class, SearchCriterion::Near(&[0.1, 0.25, 1.0, 1e-7]), 5, &Filters::new(), Numbers::WholeApart)
+                .unwrap();
         assert_eq!(
             semantic,
             "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25, 1, 1e-07] }) { document_id text metadata_json \
              _additional { id distance } } } }"
         );
         let tenant = ("Tenant", FilterValue::Text("ops".into()));
-        let keyword = query(&class, Looked::Words("p\"é\n"), 5, &filters(&[tenant]), Numbers::WholeApart).unwrap();
+        let keyword =
+            query(&class, SearchCriterion::Words("p\"é\n"), 5, &filters(&[tenant]), Numbers::WholeApart).unwrap();
         assert_eq!(
             keyword,
             "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: { path: [\"tenant\"], \
