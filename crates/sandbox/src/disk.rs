@@ -32,7 +32,7 @@ pub(crate) enum Sight {
 }
 
 pub(crate) fn look(work: &Path, processes: &[i32], limits: &Limits) -> Sight {
-    let mut held = Held { limits, bytes: 0, files: 0, removed: HashSet::new(), maps: MAPS_BYTES };
+    let mut held = DiskUsage { limits, bytes: 0, files: 0, removed: HashSet::new(), maps: MAPS_BYTES };
     let mut obscured = false;
     let looked = held.tree(work).and_then(|()| {
         processes.iter().try_for_each(|pid| {
@@ -57,7 +57,7 @@ enum Looked {
     Refused,
 }
 
-struct Held<'a> {
+struct DiskUsage<'a> {
     limits: &'a Limits,
     bytes: u64,
     files: u64,
@@ -67,7 +67,7 @@ struct Held<'a> {
     maps: u64,
 }
 
-impl Held<'_> {
+impl DiskUsage<'_> {
     fn add(&mut self, metadata: &Metadata) -> Result<(), TooMuch> {
         self.files += 1;
         // Allocated blocks, not the length: a sparse file is not large.

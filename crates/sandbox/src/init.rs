@@ -15,7 +15,7 @@ use crate::{
     fence::{
         files::{self, Fenced},
         limits,
-        system_calls::{self, Reach},
+        system_calls::{self, KernelObjects},
     },
     probe,
     setup::{Confinement, Inside, Program},
@@ -59,7 +59,7 @@ fn confine(inside: &Inside) -> io::Result<()> {
             let readable: Vec<_> = inside.readable.iter().cloned().chain(["/proc".into()]).collect();
             // Within namespaces landlock is a second boundary, so a kernel without it is accepted.
             files::apply(&readable, &[work, Path::new(SHM)])?;
-            Reach::Own
+            KernelObjects::Own
         }
         Confinement::Landlock => {
             let fenced = files::apply(&inside.readable, &[work])?;
@@ -67,7 +67,7 @@ fn confine(inside: &Inside) -> io::Result<()> {
                 return Err(io::Error::other("this kernel has no landlock, or it is switched off"));
             }
             let own = getpid().as_raw_nonzero().get();
-            Reach::Shared { signals_are_fenced: fenced == Fenced::FilesAndSignals, own }
+            KernelObjects::Shared { signals_are_fenced: fenced == Fenced::FilesAndSignals, own }
         }
         Confinement::Nothing => return Ok(()),
     };

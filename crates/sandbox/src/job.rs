@@ -29,7 +29,7 @@ const KILLED: i32 = 137;
 
 /// Outcome of a run.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct JobOutcome {
     pub(crate) exit_code: i32,
     pub(crate) limit: Option<Limit>,
     pub(crate) stdout: Captured,
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     setup: &Setup,
     request: &[u8],
     cancelled: &CancellationToken,
-) -> Result<Ended, JobError> {
+) -> Result<JobOutcome, JobError> {
     let (mut warden, mut connection) = start(options).map_err(JobError::Start)?;
     let flooded = CancellationToken::new();
     let capture = |stream| AbortOnDropHandle::new(tokio::spawn(capture(stream, options.clone_caps(), flooded.clone())));
@@ -73,9 +73,9 @@ pub(crate) async fn run(
     let stderr = warden.stderr.take().map(|stream| capture(Box::new(stream) as Stream));
     let longest = Duration::from_millis(setup.limits.wall_ms) + AROUND;
     let told = tokio::select! {
-        told = timeout(longest, converse(&mut connection, setup, request)) => Told::Answered(told),
-        () = flooded.cancelled() => Told::Flooded,
-        () = cancelled.cancelled() => Told::Cancelled,
+        told = timeout(longest, converse(&mut connection, setup, request)) => WaitEnd::Answered(told),
+        () = flooded.cancelled() => WaitEnd::Flooded,
+        () = cancelled.cancelled() => WaitEnd::Cancelled,
     };
     // Closing the connection ends the warden, if it still runs.
     drop(connection);
@@ -85,18 +85,18 @@ pub(crate) async fn run(
     }
     let (stdout, stderr) = (captured(stdout).await, captured(stderr).await);
     let (report, answer) = match told {
-        Told::Answered(Ok(told)) => told.map_err(JobError::Silent)?,
-        Told::Answered(Err(_)) => return Err(JobError::Silent(io::ErrorKind::TimedOut.into())),
-        Told::Flooded => (Report { exit_code: KILLED, limit: Some(Limit::Output), failure: None }, Vec::new()),
-        Told::Cancelled => return Err(JobError::Cancelled),
+        WaitEnd::Answered(Ok(told)) => told.map_err(JobError::Silent)?,
+        WaitEnd::Answered(Err(_)) => return Err(JobError::Silent(io::ErrorKind::TimedOut.into())),
+        WaitEnd::Flooded => (Report { exit_code: KILLED, limit: Some(Limit::Output), failure: None }, Vec::new()),
+        WaitEnd::Cancelled => return Err(JobError::Cancelled),
     };
     match report.failure {
         Some(failure) => Err(JobError::Failed(failure)),
-        None => Ok(Ended { exit_code: report.exit_code, limit: report.limit, stdout, stderr, answer }),
+        None => Ok(JobOutcome { exit_code: report.exit_code, limit: report.limit, stdout, stderr, answer }),
     }
 }
 
-enum Told {
+enum WaitEnd {
     Answered(Result<io::Result<(Report, Vec<u8>)>, tokio::time::error::Elapsed>),
     Flooded,
     Cancelled,

@@ -94,7 +94,7 @@ impl Sandbox {
         program: Program,
         input: Vec<u8>,
         time: Duration,
-    ) -> Result<job::Ended, JobError> {
+    ) -> Result<job::JobOutcome, JobError> {
         let setup = Setup {
             confinement: self.confinement.clone(),
             program,

@@ -9,7 +9,7 @@ use serde_json::{
 };
 
 use crate::{
-    job::{Captured, Ended},
+    job::{Captured, JobOutcome},
     options::{Language, Options},
     setup::Limit,
 };
@@ -141,14 +141,14 @@ pub(crate) struct Outcome {
     stdout: String,
     stderr: String,
     result: Box<RawValue>,
-    error: Option<Told>,
+    error: Option<RunError>,
     exit_code: Option<i32>,
     timed_out: bool,
 }
 
 /// Reason why the code has no result.
 #[derive(Debug, Serialize)]
-struct Told {
+struct RunError {
     #[serde(rename = "type")]
     kind: String,
     message: String,
@@ -168,7 +168,7 @@ impl Outcome {
         }
     }
 
-    pub(crate) fn of(request: &Request, ended: &Ended, options: &Options) -> Self {
+    pub(crate) fn of(request: &Request, ended: &JobOutcome, options: &Options) -> Self {
         let (mut exit_code, result, error) = match ended.limit {
             Some(limit) => (Some(ended.exit_code), Box::default(), Some(over(limit, request, options))),
             None => match request.language {
@@ -185,15 +185,15 @@ impl Outcome {
     }
 }
 
-type Parts = (Option<i32>, Box<RawValue>, Option<Told>);
+type Parts = (Option<i32>, Box<RawValue>, Option<RunError>);
 
-fn told(kind: &str, message: impl Into<String>) -> Option<Told> {
-    Some(Told { kind: kind.to_owned(), message: message.into() })
+fn told(kind: &str, message: impl Into<String>) -> Option<RunError> {
+    Some(RunError { kind: kind.to_owned(), message: message.into() })
 }
 
 /// Reads the report of the Python harness. The code can forge it, so it is trusted for nothing but the code's own
 /// result.
-fn of_python(ended: &Ended) -> Parts {
+fn of_python(ended: &JobOutcome) -> Parts {
     #[derive(serde::Deserialize)]
     struct Report {
         exit_code: i32,
@@ -239,7 +239,7 @@ fn has_finite_numbers(value: &Value) -> bool {
 }
 
 /// Reads the Bash answer: `=` and the text of the variable, or nothing when it is not set.
-fn of_bash(ended: &Ended, options: &Options) -> Parts {
+fn of_bash(ended: &JobOutcome, options: &Options) -> Parts {
     let code = Some(ended.exit_code);
     if ended.exit_code != 0 {
         let message = signalled(ended.exit_code);
@@ -267,7 +267,7 @@ fn signalled(exit_code: i32) -> Option<String> {
     }
 }
 
-fn over(limit: Limit, request: &Request, options: &Options) -> Told {
+fn over(limit: Limit, request: &Request, options: &Options) -> RunError {
     let (kind, message) = match limit {
         Limit::Time => ("SandboxTimeout", format!("the code ran longer than {} s", request.seconds)),
         Limit::Memory => {
@@ -286,7 +286,7 @@ fn over(limit: Limit, request: &Request, options: &Options) -> Told {
             ("OutputLimitExceeded", message)
         }
     };
-    Told { kind: kind.to_owned(), message }
+    RunError { kind: kind.to_owned(), message }
 }
 
 /// Returns the kept beginning of a stream, with a mark where it was cut.

@@ -16,7 +16,7 @@ use super::call_lists::{ALLOWED, HIDING, LEGACY, OF_OTHERS, OF_OTHERS_LEGACY, RE
 
 /// Owner of the kernel objects within reach of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum KernelObjects {
     /// Namespaces hide everything else.
     Own,
     /// Processes and files of the same user are within reach of calls that landlock does not control.
@@ -32,7 +32,7 @@ pub(crate) enum Reach {
 ///
 /// # Errors
 /// The kernel refuses, or this architecture has no filter.
-pub(crate) fn apply(reach: Reach) -> io::Result<()> {
+pub(crate) fn apply(reach: KernelObjects) -> io::Result<()> {
     let refused = refused(reach)?;
     let mut known: BTreeMap<i64, Vec<SeccompRule>> = ALLOWED.iter().map(|call| (*call, Vec::new())).collect();
     known.extend(LEGACY.iter().map(|call| (*call, Vec::new())));
@@ -51,7 +51,7 @@ fn install(calls: BTreeMap<i64, Vec<SeccompRule>>, otherwise: SeccompAction, mat
 }
 
 /// Returns the refused calls: without rules a call is always refused, otherwise where one rule matches.
-fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+fn refused(reach: KernelObjects) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
     refused.insert(
         libc::SYS_socketpair,
@@ -71,7 +71,7 @@ fn refused(reach: Reach) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     // Querying the personality is harmless; glibc calls prlimit64 for its own process (pid 0).
     refused.insert(libc::SYS_personality, vec![rule(&[(0, SeccompCmpOp::Ne, ASKING)])?]);
     refused.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
-    if let Reach::Shared { signals_are_fenced, own } = reach {
+    if let KernelObjects::Shared { signals_are_fenced, own } = reach {
         refused.extend(OF_OTHERS.iter().chain(OF_OTHERS_LEGACY).chain(HIDING).map(|call| (*call, Vec::new())));
         // All threads of a process must share their open files, so that inspecting one thread shows all files.
         clone.push(rule(&[(0, SeccompCmpOp::MaskedEq(CLONE_THREAD | CLONE_FILES), CLONE_THREAD)])?);
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     /// Runs `what` under the filters, in a thread of its own because a filter applies to one thread.
-    fn under<T: Send + 'static>(reach: Reach, what: impl FnOnce() -> T + Send + 'static) -> T {
+    fn under<T: Send + 'static>(reach: KernelObjects, what: impl FnOnce() -> T + Send + 'static) -> T {
         let filtered = thread::spawn(move || {
             apply(reach).unwrap();
             what()
@@ -166,8 +166,8 @@ mod tests {
         filtered.join().unwrap()
     }
 
-    fn shared(signals_are_fenced: bool) -> Reach {
-        Reach::Shared { signals_are_fenced, own: getpid().as_raw_nonzero().get() }
+    fn shared(signals_are_fenced: bool) -> KernelObjects {
+        KernelObjects::Shared { signals_are_fenced, own: getpid().as_raw_nonzero().get() }
     }
 
     fn is_refused<T: std::fmt::Debug>(tried: io::Result<T>) {
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn only_stream_socket_pairs_are_allowed() {
         let directory = tempfile::tempdir().unwrap();
-        for reach in [Reach::Own, shared(true), shared(false)] {
+        for reach in [KernelObjects::Own, shared(true), shared(false)] {
             let path = directory.path().join("socket");
             under(reach, move || {
                 is_refused(TcpListener::bind(("127.0.0.1", 0)));
