@@ -39,7 +39,7 @@ const PLAIN: [(&str, &str); 13] = [
 
 pub(super) fn merge(sources: &Sources) -> Result<Merged, ConfigError> {
     let defaults = File::from_str(DEFAULTS, FileFormat::Toml);
-    let known = Known::of(&defaults.collect()?);
+    let known = KnownSettings::of(&defaults.collect()?);
 
     let file = match file_of(sources) {
         Some(path) => Layer::new(path.display().to_string(), File::from(path).format(FileFormat::Toml).collect()?),
@@ -162,9 +162,9 @@ impl Source for Layer {
 }
 
 /// Keys of all settings that exist.
-struct Known(BTreeSet<String>);
+struct KnownSettings(BTreeSet<String>);
 
-impl Known {
+impl KnownSettings {
     fn of(defaults: &Map<String, Value>) -> Self {
         Self(keys(defaults))
     }
