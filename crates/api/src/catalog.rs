@@ -87,13 +87,13 @@ pub(crate) struct Substitute {
     pub(crate) spec: AgentSpec,
 }
 
-type Known = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
+type RunnableCache = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
 /// Keyed by tenant and role: all keys of a tenant have the same organisation and group.
 type Permits = HashMap<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
 
 pub(crate) struct Catalog {
     store: Store,
-    known: Mutex<Known>,
+    known: Mutex<RunnableCache>,
     permits: Mutex<Permits>,
     validators: Mutex<HashMap<DefinitionVersionId, Schema>>,
     serve_keys: Mutex<HashMap<ServeKey, Instant>>,

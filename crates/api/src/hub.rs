@@ -27,7 +27,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     error::{ApiError, ApiResult},
     state::Look,
-    stream_places::{Place, StreamPlaces},
+    stream_slots::{StreamSlot, StreamSlots},
 };
 
 /// Interval of reads without hints.
@@ -56,15 +56,15 @@ pub(crate) enum Frame {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     frames: mpsc::Receiver<Frame>,
-    place: Place,
+    slot: StreamSlot,
 }
 
 impl Subscription {
-    /// The next frame; `None` if this reader was too slow, another tenant took its place, or the process shuts down.
+    /// The next frame; `None` if this reader was too slow, another tenant took its slot, or the process shuts down.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         tokio::select! {
             frame = self.frames.recv() => frame,
-            () = self.place.taken_away() => None,
+            () = self.slot.taken_away() => None,
         }
     }
 }
@@ -72,7 +72,7 @@ impl Subscription {
 #[derive(Debug)]
 pub(crate) struct Hub {
     subscribes: mpsc::Sender<Stream>,
-    places: StreamPlaces,
+    slots: StreamSlots,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -93,7 +93,7 @@ impl Hub {
         let follower = Follower::new(store, inbox, looks, shutdown);
         Self {
             subscribes,
-            places: StreamPlaces::new(max_streams),
+            slots: StreamSlots::new(max_streams),
             _task: AbortOnDropHandle::new(tokio::spawn(follower.run())),
         }
     }
@@ -101,24 +101,24 @@ impl Hub {
     /// Follows the events of an execution after number `after`, for a caller of `tenant`.
     ///
     /// # Errors
-    /// The process has no place for another stream, or it shuts down.
+    /// The process has no slot for another stream, or it shuts down.
     pub(crate) async fn subscribe(
         &self,
         tenant: TenantId,
         execution: ExecutionId,
         after: i32,
     ) -> ApiResult<Subscription> {
-        let place = self.places.take(tenant).ok_or(ApiError::TooManyStreams)?;
+        let slot = self.slots.take(tenant).ok_or(ApiError::TooManyStreams)?;
         let (frames, receiver) = mpsc::channel(MAX_BEHIND);
         let stream = Stream { cursor: Cursor { execution, after }, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
-        Ok(Subscription { frames: receiver, place })
+        Ok(Subscription { frames: receiver, slot })
     }
 
     /// Waits until the execution is over or `limit` has passed.
     ///
     /// # Errors
-    /// The process has no place for another stream, or it shuts down.
+    /// The process has no slot for another stream, or it shuts down.
     pub(crate) async fn wait_until_over(
         &self,
         tenant: TenantId,

@@ -19,7 +19,7 @@ mod routes;
 mod schema;
 mod server;
 mod state;
-mod stream_places;
+mod stream_slots;
 mod unread_body;
 
 use tokio::net::TcpListener;

@@ -48,7 +48,7 @@ pub(super) struct Submitter<'a> {
 }
 
 /// Result of an idempotency key's look-up.
-pub(super) enum Asked {
+pub(super) enum KeyLookup {
     /// The execution stored under the same key.
     Before(ExecutionId),
     /// A new request, with the key to store it under if it has one.
@@ -64,13 +64,13 @@ pub(super) async fn asked(
     state: &ApiState,
     submitter: &Submitter<'_>,
     request: &ExecRequest,
-) -> Result<Asked, ContractError> {
-    let Some(own) = idempotency(submitter.headers, request)? else { return Ok(Asked::Now(None)) };
+) -> Result<KeyLookup, ContractError> {
+    let Some(own) = idempotency(submitter.headers, request)? else { return Ok(KeyLookup::Now(None)) };
     // An accepted request stays accepted under its key, whatever has changed since.
     match state.store.find_idempotency_key(submitter.tenant, &own.key).await? {
-        Some((id, hash)) if hash == own.request_hash => Ok(Asked::Before(id)),
+        Some((id, hash)) if hash == own.request_hash => Ok(KeyLookup::Before(id)),
         Some((id, _)) => Err(ContractError::KeyReused(id)),
-        None => Ok(Asked::Now(Some(own))),
+        None => Ok(KeyLookup::Now(Some(own))),
     }
 }
 

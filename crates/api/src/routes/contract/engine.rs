@@ -34,7 +34,7 @@ impl Operation {
 }
 
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum EngineAnswer {
     /// A record: its status and the exact text of `execution`.
     Execution { status: StatusCode, id: Option<String>, execution: Box<RawValue> },
     /// An error of the engine.
@@ -93,16 +93,16 @@ impl Engine {
         asked.min(self.options.timeout.saturating_sub(margin))
     }
 
-    pub(super) async fn create(&self, body: &Value, headers: &[(&str, &str)]) -> Said {
+    pub(super) async fn create(&self, body: &Value, headers: &[(&str, &str)]) -> EngineAnswer {
         self.send(Method::POST, "/v1/internal/agent-executions", Some(body), headers).await
     }
 
     /// Reads an execution by the id that an engine gave.
-    pub(super) async fn get(&self, id: &str, headers: &[(&str, &str)]) -> Said {
+    pub(super) async fn get(&self, id: &str, headers: &[(&str, &str)]) -> EngineAnswer {
         self.send(Method::GET, &format!("/v1/internal/agent-executions/{id}"), None, headers).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Option<&Value>, headers: &[(&str, &str)]) -> Said {
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>, headers: &[(&str, &str)]) -> EngineAnswer {
         let url = format!("{}{path}", self.options.url.trim_end_matches('/'));
         let mut request = self.client.request(method, url).timeout(self.options.timeout);
         request = request.header("x-service-token", self.options.token.expose_secret());
@@ -114,7 +114,7 @@ impl Engine {
         }
         match request.send().await {
             Ok(response) => read(response).await,
-            Err(error) => Said::Transport(told(&error)),
+            Err(error) => EngineAnswer::Transport(told(&error)),
         }
     }
 }
@@ -124,15 +124,15 @@ fn told(error: &reqwest::Error) -> Transport {
     if error.is_timeout() { Transport::Timeout } else { Transport::Unreachable }
 }
 
-async fn read(mut response: Response) -> Said {
+async fn read(mut response: Response) -> EngineAnswer {
     let status = StatusCode::from_u16(response.status().as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
     let mut bytes = Vec::new();
     loop {
         match response.chunk().await {
             Ok(Some(chunk)) if bytes.len() + chunk.len() <= MAX_ANSWER_BYTES => bytes.extend_from_slice(&chunk),
-            Ok(Some(_)) => return Said::Transport(Transport::Garbled),
+            Ok(Some(_)) => return EngineAnswer::Transport(Transport::Garbled),
             Ok(None) => break,
-            Err(error) => return Said::Transport(told(&error)),
+            Err(error) => return EngineAnswer::Transport(told(&error)),
         }
     }
     understood(status, &bytes)
@@ -143,29 +143,31 @@ struct Envelope {
     execution: Box<RawValue>,
 }
 
-fn understood(status: StatusCode, bytes: &[u8]) -> Said {
+fn understood(status: StatusCode, bytes: &[u8]) -> EngineAnswer {
     if status.is_success() {
         let Ok(Envelope { execution }) = serde_json::from_slice(bytes) else {
-            return Said::Transport(Transport::Garbled);
+            return EngineAnswer::Transport(Transport::Garbled);
         };
         let fields: Value = serde_json::from_str(execution.get()).unwrap_or_default();
         if !fields.is_object() {
-            return Said::Transport(Transport::Garbled);
+            return EngineAnswer::Transport(Transport::Garbled);
         }
         let id = fields["id"].as_str().map(str::to_owned);
-        return Said::Execution { status, id, execution };
+        return EngineAnswer::Execution { status, id, execution };
     }
     match serde_json::from_slice(bytes) {
         // This error is about our token, not about the caller's request.
         Ok(Value::Object(body)) if body.get("error").and_then(Value::as_str) == Some("invalid_service_token") => {
             tracing::error!("the agent engine refuses the service token");
-            Said::Transport(Transport::Garbled)
+            EngineAnswer::Transport(Transport::Garbled)
         }
-        Ok(Value::Object(body)) if body.get("error").is_some_and(Value::is_string) => Said::Error { status, body },
+        Ok(Value::Object(body)) if body.get("error").is_some_and(Value::is_string) => {
+            EngineAnswer::Error { status, body }
+        }
         // A proxy in front of the engine reports that the engine is away.
-        _ if [502, 503].contains(&status.as_u16()) => Said::Transport(Transport::Unreachable),
-        _ if status.as_u16() == 504 => Said::Transport(Transport::Timeout),
-        _ => Said::Transport(Transport::Garbled),
+        _ if [502, 503].contains(&status.as_u16()) => EngineAnswer::Transport(Transport::Unreachable),
+        _ if status.as_u16() == 504 => EngineAnswer::Transport(Transport::Timeout),
+        _ => EngineAnswer::Transport(Transport::Garbled),
     }
 }
 
@@ -177,17 +179,23 @@ mod tests {
     fn engine_answers_differ_from_proxy_answers() {
         let said = |status: u16, text: &str| understood(StatusCode::from_u16(status).unwrap(), text.as_bytes());
         assert!(
-            matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), Said::Execution { id: Some(id), .. } if id == "x")
+            matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), EngineAnswer::Execution { id: Some(id), .. } if id == "x")
         );
-        assert!(matches!(said(503, r#"{"error":"EXEC_UPSTREAM_UNAVAILABLE","message":"m"}"#), Said::Error { .. }));
-        assert!(matches!(said(504, r#"{"error":"EXEC_TIMEOUT","message":"m","details":{}}"#), Said::Error { .. }));
-        assert!(matches!(said(503, "<html>"), Said::Transport(Transport::Unreachable)));
-        assert!(matches!(said(504, ""), Said::Transport(Transport::Timeout)));
-        assert!(matches!(said(200, "{}"), Said::Transport(Transport::Garbled)));
-        assert!(matches!(said(500, "[]"), Said::Transport(Transport::Garbled)));
+        assert!(matches!(
+            said(503, r#"{"error":"EXEC_UPSTREAM_UNAVAILABLE","message":"m"}"#),
+            EngineAnswer::Error { .. }
+        ));
+        assert!(matches!(
+            said(504, r#"{"error":"EXEC_TIMEOUT","message":"m","details":{}}"#),
+            EngineAnswer::Error { .. }
+        ));
+        assert!(matches!(said(503, "<html>"), EngineAnswer::Transport(Transport::Unreachable)));
+        assert!(matches!(said(504, ""), EngineAnswer::Transport(Transport::Timeout)));
+        assert!(matches!(said(200, "{}"), EngineAnswer::Transport(Transport::Garbled)));
+        assert!(matches!(said(500, "[]"), EngineAnswer::Transport(Transport::Garbled)));
         assert!(matches!(
             said(401, r#"{"error":"invalid_service_token","message":"m"}"#),
-            Said::Transport(Transport::Garbled)
+            EngineAnswer::Transport(Transport::Garbled)
         ));
     }
 }

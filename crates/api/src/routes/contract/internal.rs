@@ -18,7 +18,7 @@ use longhaul_store::tenants::TenantScope;
 use serde::Serialize;
 
 use super::{
-    admit::{Asked, Submitter, admit, asked, ending, recorded, wait_of},
+    admit::{KeyLookup, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
 use crate::{extract::in_turn, middleware::RequestId, state::ApiState};
@@ -63,8 +63,8 @@ pub(super) async fn submit(
         streams,
     };
     let id = match asked(state, &submitter, &request).await? {
-        Asked::Before(id) => id,
-        Asked::Now(idempotency) => admit(state, submitter, request, idempotency).await?,
+        KeyLookup::Before(id) => id,
+        KeyLookup::Now(idempotency) => admit(state, submitter, request, idempotency).await?,
     };
     Ok((tenant, id))
 }

@@ -24,9 +24,9 @@ use longhaul_store::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    admit::{Asked, Submitter, admit, asked, ending, wait_of},
+    admit::{KeyLookup, Submitter, admit, asked, ending, wait_of},
     answer::{ContractError, Ending, name_execution, of_api},
-    engine::{Operation, Said, Transport, fallback},
+    engine::{EngineAnswer, Operation, Transport, fallback},
     internal::{read, show},
 };
 use crate::{
@@ -161,8 +161,8 @@ async fn here(
         streams: false,
     };
     let id = match asked(state, &submitter, &request).await.map_err(nested)? {
-        Asked::Before(id) => id,
-        Asked::Now(idempotency) => {
+        KeyLookup::Before(id) => id,
+        KeyLookup::Now(idempotency) => {
             request.platform_runtime = platform(state).await?.snapshot(&needed(&request)).map_err(lacking)?;
             admit(state, submitter, request, idempotency).await.map_err(nested)?
         }
@@ -234,11 +234,11 @@ async fn forward(
     sent.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));
     let said = engine.create(&forwarded(principal, request, snapshot, profile), &sent).await;
     let id = match &said {
-        Said::Execution { id, .. } => id.clone(),
-        Said::Error { body, .. } => {
+        EngineAnswer::Execution { id, .. } => id.clone(),
+        EngineAnswer::Error { body, .. } => {
             body.get("details").and_then(|of| of.get("execution_id")?.as_str()).map(str::to_owned)
         }
-        Said::Transport(_) => None,
+        EngineAnswer::Transport(_) => None,
     };
     if let Some(id) = id.filter(|id| is_id(id))
         && let Err(error) = state.store.put_forwarded(principal.tenant(), &id).await
@@ -268,9 +268,9 @@ fn forwarded(principal: &Principal, request: ExecRequest, snapshot: PlatformRunt
     body
 }
 
-fn tell(state: &ApiState, said: Said, operation: Operation, request_id: &str) -> Response {
+fn tell(state: &ApiState, said: EngineAnswer, operation: Operation, request_id: &str) -> Response {
     match said {
-        Said::Execution { status, id, execution } => {
+        EngineAnswer::Execution { status, id, execution } => {
             let mut response = (status, Json(json!({}))).into_response();
             *response.body_mut() = Body::from(format!("{{\"execution\":{}}}", execution.get()));
             response.headers_mut().remove(axum::http::header::CONTENT_LENGTH);
@@ -279,7 +279,7 @@ fn tell(state: &ApiState, said: Said, operation: Operation, request_id: &str) ->
             }
             response
         }
-        Said::Error { status, body } => {
+        EngineAnswer::Error { status, body } => {
             let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
             let (error, message) = (text("error"), text("message"));
             let id = body.get("details").and_then(|of| of.get("execution_id")).cloned();
@@ -293,7 +293,7 @@ fn tell(state: &ApiState, said: Said, operation: Operation, request_id: &str) ->
             }
             response
         }
-        Said::Transport(of) => transport(state, of, operation, request_id),
+        EngineAnswer::Transport(of) => transport(state, of, operation, request_id),
     }
 }
 

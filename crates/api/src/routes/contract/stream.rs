@@ -110,7 +110,7 @@ async fn begin(
 
 /// Data of an `error` frame: an error body with its status.
 #[derive(Debug, Serialize)]
-struct Told {
+struct ErrorFrame {
     error: String,
     message: String,
     status_code: u16,
@@ -118,7 +118,7 @@ struct Told {
     details: Option<Map<String, Value>>,
 }
 
-impl Told {
+impl ErrorFrame {
     fn of(status_code: u16, body: ErrorBody) -> Self {
         Self { error: body.error, message: body.message, status_code, details: body.details }
     }
@@ -252,7 +252,7 @@ impl Following {
         let delta = text.map(|text| frame("delta", &Delta { text })).unwrap_or_default();
         let last = match Ending::of(recorded) {
             Ending::Record(execution) => frame("complete", &Complete { execution: *execution, status_code: 201 }),
-            Ending::Failed(status, body) => frame("error", &Told::of(status.as_u16(), body)),
+            Ending::Failed(status, body) => frame("error", &ErrorFrame::of(status.as_u16(), body)),
         };
         delta + &last
     }
@@ -260,7 +260,7 @@ impl Following {
 
 fn error_frame(error: &ContractError) -> String {
     let (status, body) = error.body();
-    frame("error", &Told::of(status.as_u16(), body))
+    frame("error", &ErrorFrame::of(status.as_u16(), body))
 }
 
 fn frame(event: &str, data: &impl Serialize) -> String {
