@@ -10,8 +10,8 @@ use rustix::process::Pid;
 
 use super::binaries::PostgresInstall;
 use super::error::ServersError;
-use super::place::{Keep, Place};
 use super::process_tree::is_alive;
+use super::server_dir::{Keep, ServerDir};
 
 pub(super) const NAME: &str = "PostgreSQL";
 /// Name of the superuser and of the database.
@@ -26,16 +26,16 @@ const TOOL_TAIL_CHARS: usize = 2_000;
 /// A cluster ready to be served by the binaries in `bin`.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    pub(super) place: Place,
+    pub(super) server_dir: ServerDir,
     pub(super) data: PathBuf,
     pub(super) bin: PathBuf,
     pub(super) password: String,
 }
 
 impl Cluster {
-    /// Opens the cluster in `place`, creating it if there is none. `installs` is newest first and not empty.
-    pub(super) fn open(place: Place, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
-        let data = place.dir.join("data");
+    /// Opens the cluster in `server_dir`, creating it if there is none. `installs` is newest first and not empty.
+    pub(super) fn open(server_dir: ServerDir, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
+        let data = server_dir.dir.join("data");
         let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
         let install = installs.iter().find(|install| made_by.is_none_or(|major| major == install.major));
         let Some(install) = install else {
@@ -43,13 +43,13 @@ impl Cluster {
         };
         let bin = install.bin.clone();
         let password = if made_by.is_some() {
-            let path = place.dir.join(PASSWORD_FILE);
+            let path = server_dir.dir.join(PASSWORD_FILE);
             fs::read_to_string(&path).map_err(ServersError::io(format!("read {}", path.display())))?
         } else {
             // 122 random bits cannot be guessed over loopback.
             uuid::Uuid::new_v4().simple().to_string()
         };
-        let cluster = Self { place, data, bin, password };
+        let cluster = Self { server_dir, data, bin, password };
         if made_by.is_none() {
             cluster.make()?;
         }
@@ -64,15 +64,15 @@ impl Cluster {
     /// Creates the cluster in a temporary directory and renames it, so that an interrupted start leaves no partial
     /// cluster.
     fn make(&self) -> Result<(), ServersError> {
-        let partial = self.place.dir.join("data.partial");
+        let partial = self.server_dir.dir.join("data.partial");
         if partial.exists() {
             fs::remove_dir_all(&partial).map_err(ServersError::io(format!("remove {}", partial.display())))?;
         }
-        let password_file = self.place.write_private(PASSWORD_FILE, &self.password)?;
+        let password_file = self.server_dir.write_private(PASSWORD_FILE, &self.password)?;
         let mut initdb = self.tool("initdb");
         initdb.arg("-D").arg(&partial).args(["-U", OWNER, "-E", "UTF8", "--locale=C", "--no-instructions"]);
         initdb.args(["--auth=scram-sha-256", "--pwfile"]).arg(&password_file);
-        match self.place.keep {
+        match self.server_dir.keep {
             Keep::Kept => {}
             // Skip fsync while creating a temporary cluster; the running server still syncs.
             Keep::Removed => {
@@ -102,8 +102,8 @@ impl Cluster {
     fn tool(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         // The tools warn and may fail if they cannot read the working directory.
-        command.current_dir(&self.place.dir).env("LC_ALL", "C").stdin(Stdio::null());
-        self.place.account.apply(&mut command);
+        command.current_dir(&self.server_dir.dir).env("LC_ALL", "C").stdin(Stdio::null());
+        self.server_dir.account.apply(&mut command);
         command
     }
 

@@ -9,13 +9,13 @@ mod binaries;
 mod cluster;
 mod error;
 mod guard;
-mod place;
 mod port;
 mod postgres;
 mod preflight;
 mod process_tree;
 mod redis;
 mod role;
+mod server_dir;
 mod supervised;
 mod with_servers;
 

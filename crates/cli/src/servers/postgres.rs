@@ -11,9 +11,9 @@ use super::binaries::postgres_installs;
 use super::cluster::{Cluster, NAME, OWNER};
 use super::error::ServersError;
 use super::guard::{Launch, StopSignal};
-use super::place::{Keep, Place};
 use super::port::free_port;
 use super::preflight::{Host, preflight};
+use super::server_dir::{Keep, ServerDir};
 use super::supervised::{PrivateServer, Probe};
 
 /// Start attempts: another process can take the free port before the server binds it.
@@ -81,14 +81,14 @@ impl PrivatePostgres {
         if installs.is_empty() {
             preflight(&Host { postgres: false, redis: true, ..Host::detect() })?;
         }
-        let place = Place::prepare(&options.dir, options.keep)?;
-        let cluster = Cluster::open(place, &installs)?;
+        let server_dir = ServerDir::prepare(&options.dir, options.keep)?;
+        let cluster = Cluster::open(server_dir, &installs)?;
         let mut attempts = 1;
         loop {
             let port = free_port().map_err(ServersError::io("find a free port"))?;
             let launch = launch(options, &cluster, port);
             let probe = Probe::PostmasterFile(cluster.pid_file());
-            match PrivateServer::launch(launch, cluster.place.clone(), probe, port) {
+            match PrivateServer::launch(launch, cluster.server_dir.clone(), probe, port) {
                 Ok(server) => {
                     let url = format!("postgres://{OWNER}:{}@127.0.0.1:{port}/{OWNER}", cluster.password);
                     return Ok(Self { server, url });
@@ -140,10 +140,10 @@ fn launch(options: &PostgresOptions, cluster: &Cluster, port: u16) -> Launch {
         program: cluster.bin.join("postgres"),
         args,
         env: None,
-        dir: cluster.place.dir.clone(),
-        log: cluster.place.dir.join("server.log"),
-        account: cluster.place.account,
+        dir: cluster.server_dir.dir.clone(),
+        log: cluster.server_dir.dir.join("server.log"),
+        account: cluster.server_dir.account,
         stop: StopSignal::Interrupt,
-        scratch: cluster.place.scratch(),
+        scratch: cluster.server_dir.scratch(),
     }
 }

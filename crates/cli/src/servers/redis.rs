@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use super::binaries::redis_server;
 use super::error::ServersError;
 use super::guard::{Launch, StopSignal};
-use super::place::{Keep, Place};
 use super::port::free_port;
 use super::preflight::{Host, preflight};
+use super::server_dir::{Keep, ServerDir};
 use super::supervised::{PrivateServer, Probe};
 
 const NAME: &str = "Redis";
@@ -66,26 +66,26 @@ impl PrivateRedis {
             preflight(&Host { postgres: true, redis: false, ..Host::detect() })?;
             return Err(ServersError::NotRunning { server: NAME });
         };
-        let place = Place::prepare(&options.dir, options.keep)?;
+        let server_dir = ServerDir::prepare(&options.dir, options.keep)?;
         let password = uuid::Uuid::new_v4().simple().to_string();
         let mut attempts = 1;
         loop {
             let port = free_port().map_err(ServersError::io("find a free port"))?;
             // The password goes into a file, because every user of the machine can read a command line.
-            let config = place.write_private("redis.conf", &config(port, &password))?;
+            let config = server_dir.write_private("redis.conf", &config(port, &password))?;
             let launch = Launch {
                 server: NAME,
                 program: program.clone(),
                 args: vec![OsString::from(config)],
                 env: None,
-                dir: place.dir.clone(),
-                log: place.dir.join("server.log"),
-                account: place.account,
+                dir: server_dir.dir.clone(),
+                log: server_dir.dir.join("server.log"),
+                account: server_dir.account,
                 stop: StopSignal::Terminate,
-                scratch: place.scratch(),
+                scratch: server_dir.scratch(),
             };
             let probe = Probe::RedisPing { port, password: password.clone() };
-            match PrivateServer::launch(launch, place.clone(), probe, port) {
+            match PrivateServer::launch(launch, server_dir.clone(), probe, port) {
                 Ok(server) => return Ok(Self { server, url: format!("redis://:{password}@127.0.0.1:{port}/") }),
                 Err(ServersError::DidNotStart { tail, .. })
                     if attempts < PORT_ATTEMPTS && tail.contains("Address already in use") =>

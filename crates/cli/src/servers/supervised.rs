@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::error::ServersError;
 use super::guard::{Guarded, Launch};
-use super::place::Place;
+use super::server_dir::ServerDir;
 
 /// Time for the checkpoint of a shutdown on a slow disk; then the server is killed, from which both servers recover.
 const STOP_GRACE: Duration = Duration::from_secs(15);
@@ -41,7 +41,7 @@ pub struct PrivateServer {
 #[derive(Debug)]
 struct Inner {
     launch: Launch,
-    place: Place,
+    server_dir: ServerDir,
     probe: Probe,
     port: u16,
     running: Mutex<Option<Guarded>>,
@@ -49,10 +49,10 @@ struct Inner {
 
 impl PrivateServer {
     /// Starts the server and waits until it accepts connections.
-    pub(super) fn launch(launch: Launch, place: Place, probe: Probe, port: u16) -> Result<Self, ServersError> {
+    pub(super) fn launch(launch: Launch, server_dir: ServerDir, probe: Probe, port: u16) -> Result<Self, ServersError> {
         // Start a new log and keep one old log, so that a kept directory does not fill up.
         let _ = std::fs::rename(&launch.log, launch.log.with_extension("log.1"));
-        let inner = Inner { launch, place, probe, port, running: Mutex::new(None) };
+        let inner = Inner { launch, server_dir, probe, port, running: Mutex::new(None) };
         inner.start()?;
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -67,7 +67,7 @@ impl PrivateServer {
     /// it.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        &self.inner.place.dir
+        &self.inner.server_dir.dir
     }
 
     #[must_use]

@@ -3,7 +3,7 @@
 use longhaul_store::bare_commits::Written;
 use serde_json::{Map, Value, json};
 
-use super::stand::{Stand, Used};
+use super::environment::{BenchEnvironment, Used};
 
 /// Readings of the counters at one moment.
 pub(super) struct Meter {
@@ -20,13 +20,13 @@ pub(super) struct Costs {
 }
 
 impl Meter {
-    pub(super) async fn read(stand: &Stand) -> anyhow::Result<Self> {
-        Ok(Self { used: stand.used(), written: stand.store.written().await? })
+    pub(super) async fn read(environment: &BenchEnvironment) -> anyhow::Result<Self> {
+        Ok(Self { used: environment.used(), written: environment.store.written().await? })
     }
 
     /// The costs per execution since this reading.
-    pub(super) async fn since(&self, stand: &Stand, executions: usize) -> anyhow::Result<Costs> {
-        let now = Self::read(stand).await?;
+    pub(super) async fn since(&self, environment: &BenchEnvironment, executions: usize) -> anyhow::Result<Costs> {
+        let now = Self::read(environment).await?;
         let each = |now: i64, then: i64| (now - then) as f64 / executions.max(1) as f64;
         Ok(Costs {
             used: now.used.per_thousand(self.used, executions),

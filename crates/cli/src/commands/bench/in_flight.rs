@@ -7,12 +7,12 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
     costs::Meter,
-    floor::Floor,
+    environment::{Bare, EnvironmentOptions},
     load::Load,
     model::Answers,
-    stand::{Bare, StandOptions},
 };
 use crate::{context::Context, exit::Exit, http_server::Protocol, output};
 
@@ -49,27 +49,27 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     let delay = Duration::from_millis(args.delay_ms);
     let protocol = if args.http2 { Protocol::Http2 } else { Protocol::Http1 };
     let answers = Answers { delay, protocol, ..Answers::default() };
-    let options = StandOptions { concurrency: args.executions, answers, ..StandOptions::default() };
-    let stand = Arc::new(bare.stand(options).await?);
-    let (idle, meter) = (stand.worker_bytes(), Meter::read(&stand).await?);
+    let options = EnvironmentOptions { concurrency: args.executions, answers, ..EnvironmentOptions::default() };
+    let environment = Arc::new(bare.start_environment(options).await?);
+    let (idle, meter) = (environment.worker_bytes(), Meter::read(&environment).await?);
     let total = args.executions * args.waves;
     let running = {
-        let (stand, load) = (stand.clone(), args.load);
-        tokio::spawn(async move { load.drive(&stand, total).await })
+        let (environment, load) = (environment.clone(), args.load);
+        tokio::spawn(async move { load.drive(&environment, total).await })
     };
     let mut most = 0;
     while !running.is_finished() {
-        most = most.max(stand.worker_bytes());
+        most = most.max(environment.worker_bytes());
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    let course = running.await??;
-    let costs = meter.since(&stand, total).await?;
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
+    let progress = running.await??;
+    let costs = meter.since(&environment, total).await?;
+    if let Some(environment) = Arc::into_inner(environment) {
+        environment.stop().await?;
     }
 
-    let (rate, ideal) = (course.per_second(), args.executions as f64 / delay.as_secs_f64());
-    let settled = course.settled_per_second();
+    let (rate, ideal) = (progress.per_second(), args.executions as f64 / delay.as_secs_f64());
+    let settled = progress.settled_per_second();
     let (megabytes, ratio) = (|bytes: u64| bytes as f64 / 1e6, rate / floor.per_second());
     if context.json {
         output::json(&costs.add_to(json!({

@@ -8,11 +8,11 @@ use longhaul_store::Store;
 use serde_json::json;
 
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
     costs::Meter,
-    floor::Floor,
+    environment::{Bare, BenchEnvironment, EnvironmentOptions},
     load::Load,
-    stand::{Bare, Stand, StandOptions},
     starts::{Pace, Starts},
 };
 use crate::{context::Context, exit::Exit, output};
@@ -62,12 +62,12 @@ impl FromStr for Rate {
 
 impl Rate {
     /// The rate to run at, and the highest rate if it was measured.
-    async fn settle(self, stand: &Arc<Stand>) -> anyhow::Result<(u32, Option<f64>)> {
+    async fn settle(self, environment: &Arc<BenchEnvironment>) -> anyhow::Result<(u32, Option<f64>)> {
         match self {
             Self::PerSecond(rate) => Ok((rate, None)),
             Self::HalfOfTheHighest => {
-                HIGHEST.drive(stand, HIGHEST_EXECUTIONS).await?;
-                let highest = HIGHEST.drive(stand, HIGHEST_EXECUTIONS).await?.per_second();
+                HIGHEST.drive(environment, HIGHEST_EXECUTIONS).await?;
+                let highest = HIGHEST.drive(environment, HIGHEST_EXECUTIONS).await?.per_second();
                 Ok(((highest / 2.0).max(1.0) as u32, Some(highest)))
             }
         }
@@ -80,20 +80,20 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
     let options = bare.options.clone();
-    let stand = Arc::new(bare.stand(StandOptions::default()).await?);
-    let (rate, highest) = args.rate.settle(&stand).await?;
+    let environment = Arc::new(bare.start_environment(EnvironmentOptions::default()).await?);
+    let (rate, highest) = args.rate.settle(&environment).await?;
     let pause = Duration::from_secs(1) / rate;
     let paced_ms = Store::paced_commit(&options, pause, PACED_COMMITS).await?.as_secs_f64() * 1_000.0;
     if args.without_redis {
-        stand.servers.redis.stop().await?;
+        environment.servers.redis.stop().await?;
     }
-    let meter = Meter::read(&stand).await?;
+    let meter = Meter::read(&environment).await?;
     let pace = Pace { rate, seconds: args.seconds, first: FIRST };
-    let starts = Starts::measure(&stand, pace).await?;
+    let starts = Starts::measure(&environment, pace).await?;
     starts.ensure_complete()?;
-    let costs = meter.since(&stand, usize::try_from(pace.submits())?).await?;
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
+    let costs = meter.since(&environment, usize::try_from(pace.submits())?).await?;
+    if let Some(environment) = Arc::into_inner(environment) {
+        environment.stop().await?;
     }
 
     let (p50, p99, max) = (starts.millis(0.5), starts.millis(0.99), starts.max_millis());

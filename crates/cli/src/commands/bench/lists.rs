@@ -10,7 +10,7 @@ use longhaul_store::{
 };
 use serde_json::json;
 
-use super::stand::Bare;
+use super::environment::Bare;
 use crate::{context::Context, exit::Exit, output};
 
 #[derive(Debug, clap::Args)]

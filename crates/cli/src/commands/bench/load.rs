@@ -10,8 +10,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use super::{
-    course::Course,
-    stand::{DEFINITION, Stand, request},
+    environment::{BenchEnvironment, DEFINITION, request},
+    progress::LoadProgress,
 };
 
 /// Interval of checks for the end.
@@ -29,18 +29,22 @@ pub(super) struct Load {
 
 impl Load {
     /// Submits `executions` and waits until all are FINISHED.
-    pub(super) async fn drive(self, stand: &Arc<Stand>, executions: usize) -> anyhow::Result<Course> {
-        let (finished_before, _) = stand.ended().await?;
+    pub(super) async fn drive(
+        self,
+        environment: &Arc<BenchEnvironment>,
+        executions: usize,
+    ) -> anyhow::Result<LoadProgress> {
+        let (finished_before, _) = environment.ended().await?;
         let started = Instant::now();
-        self.submit(stand, DEFINITION, executions).await?;
+        self.submit(environment, DEFINITION, executions).await?;
         let mut looks = Vec::new();
         loop {
-            let (finished, failed) = stand.ended().await?;
+            let (finished, failed) = environment.ended().await?;
             ensure!(failed == 0, "{failed} executions FAILED");
             let (over, at) = (usize::try_from(finished - finished_before)?, started.elapsed());
             looks.push((at, over));
             if over >= executions {
-                return Ok(Course { executions, took: at, looks });
+                return Ok(LoadProgress { executions, took: at, looks });
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -49,7 +53,7 @@ impl Load {
     /// Submits `executions` of a definition and waits until the API has accepted all.
     pub(super) async fn submit(
         self,
-        stand: &Arc<Stand>,
+        environment: &Arc<BenchEnvironment>,
         definition: &'static str,
         executions: usize,
     ) -> anyhow::Result<()> {
@@ -58,7 +62,7 @@ impl Load {
         let queue = Arc::new(Mutex::new(requests));
         let mut submitting = JoinSet::new();
         for _ in 0..self.submitters {
-            let (caller, queue) = (stand.caller.clone(), queue.clone());
+            let (caller, queue) = (environment.caller.clone(), queue.clone());
             submitting.spawn(async move {
                 loop {
                     let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();

@@ -4,11 +4,11 @@
 //! each is known; model and load in this process, on the same cores. Numbers of different or busy machines are not
 //! comparable; the ratios of one run are.
 
+mod bare_commits;
 mod conditions;
 mod costs;
-mod course;
 mod cpu;
-mod floor;
+mod environment;
 mod in_flight;
 mod latency;
 mod lists;
@@ -17,8 +17,8 @@ mod long;
 mod model;
 mod neighbours;
 mod parked;
+mod progress;
 mod recovery;
-mod stand;
 mod starts;
 mod sweep;
 mod throughput;

@@ -61,11 +61,11 @@ struct Seen {
     /// Time of the first request for each execution number.
     first: Mutex<HashMap<u64, Instant>>,
     /// Receives the requests since [`Model::take_over`].
-    taken_over: OnceLock<mpsc::UnboundedSender<Asked>>,
+    taken_over: OnceLock<mpsc::UnboundedSender<UnansweredRequest>>,
 }
 
 /// A request that the benchmark answers. Dropping it drops the connection.
-pub(super) struct Asked {
+pub(super) struct UnansweredRequest {
     /// Time at which the request had arrived whole.
     pub(super) at: Instant,
     /// Size of the request body.
@@ -73,7 +73,7 @@ pub(super) struct Asked {
     reply: oneshot::Sender<Bytes>,
 }
 
-impl Asked {
+impl UnansweredRequest {
     /// Answers with a tool call; `round` makes its id unique within the execution.
     pub(super) fn call(self, tool: &str, round: usize, arguments: &str) {
         // A receiver that is gone means that the worker has hung up.
@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// Lets the benchmark answer every request from now on. `None` if it already does.
-    pub(super) fn take_over(&self) -> Option<mpsc::UnboundedReceiver<Asked>> {
+    pub(super) fn take_over(&self) -> Option<mpsc::UnboundedReceiver<UnansweredRequest>> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.seen.taken_over.set(sender).is_ok().then_some(receiver)
     }
@@ -138,9 +138,9 @@ impl Model {
 }
 
 /// The benchmark's answer to a request of `bytes` bytes.
-async fn ask(benchmark: &mpsc::UnboundedSender<Asked>, bytes: usize) -> Result<Bytes, HangUp> {
+async fn ask(benchmark: &mpsc::UnboundedSender<UnansweredRequest>, bytes: usize) -> Result<Bytes, HangUp> {
     let (reply, answered) = oneshot::channel();
-    benchmark.send(Asked { at: Instant::now(), bytes, reply }).map_err(|_| HangUp)?;
+    benchmark.send(UnansweredRequest { at: Instant::now(), bytes, reply }).map_err(|_| HangUp)?;
     answered.await.map_err(|_| HangUp)
 }
 

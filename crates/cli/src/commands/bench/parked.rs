@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
     costs::Meter,
-    floor::Floor,
+    environment::{Bare, BenchEnvironment, EnvironmentOptions, agent},
     load::Load,
     model::Answers,
-    stand::{Bare, Stand, StandOptions, agent},
 };
 use crate::{context::Context, exit::Exit, output};
 
@@ -54,23 +54,24 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> anyhow::Result<E
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
     // One call, which runs at once or waits for an approval.
     let answers = Answers { rounds: 1, ..Answers::default() };
-    let stand = Arc::new(bare.stand(StandOptions { answers, ..StandOptions::default() }).await?);
+    let environment =
+        Arc::new(bare.start_environment(EnvironmentOptions { answers, ..EnvironmentOptions::default() }).await?);
     let approvals = ApprovalsSpec { default: Access::Ask, ..ApprovalsSpec::default() };
-    stand.store.put_shared_agent(&AgentSpec { approvals, ..agent(ASKING) }).await?;
-    stand.store.put_shared_definition(&DefinitionSpec::new(ASKING, ASKING)).await?;
+    environment.store.put_shared_agent(&AgentSpec { approvals, ..agent(ASKING) }).await?;
+    environment.store.put_shared_definition(&DefinitionSpec::new(ASKING, ASKING)).await?;
     let seconds = Duration::from_secs(args.seconds.into());
 
-    let started = Resting::watch(&stand, seconds).await?;
+    let started = Resting::watch(&environment, seconds).await?;
     // Run as many executions first: memory kept from a busy time is no cost of waiting executions.
-    args.load.drive(&stand, args.executions).await?;
-    let idle = Resting::watch(&stand, seconds).await?;
-    let meter = Meter::read(&stand).await?;
-    args.load.submit(&stand, ASKING, args.executions).await?;
-    wait_until_parked(&stand, args.executions).await?;
-    let costs = meter.since(&stand, args.executions).await?;
-    let parked = Resting::watch(&stand, seconds).await?;
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
+    args.load.drive(&environment, args.executions).await?;
+    let idle = Resting::watch(&environment, seconds).await?;
+    let meter = Meter::read(&environment).await?;
+    args.load.submit(&environment, ASKING, args.executions).await?;
+    wait_until_parked(&environment, args.executions).await?;
+    let costs = meter.since(&environment, args.executions).await?;
+    let parked = Resting::watch(&environment, seconds).await?;
+    if let Some(environment) = Arc::into_inner(environment) {
+        environment.stop().await?;
     }
 
     if context.json {
@@ -90,10 +91,10 @@ pub(super) async fn run(args: ParkedArgs, context: &Context) -> anyhow::Result<E
     Ok(Exit::Done)
 }
 
-async fn wait_until_parked(stand: &Stand, executions: usize) -> anyhow::Result<()> {
+async fn wait_until_parked(environment: &BenchEnvironment, executions: usize) -> anyhow::Result<()> {
     let (mut most, mut changed) = (0, Instant::now());
     loop {
-        let waiting = stand.store.waiting().await?;
+        let waiting = environment.store.waiting().await?;
         let parked = waiting.iter().find(|(reason, _)| *reason == WaitReason::Approval).map_or(0, |(_, n)| *n);
         if parked >= u64::try_from(executions)? {
             return Ok(());
@@ -106,7 +107,7 @@ async fn wait_until_parked(stand: &Stand, executions: usize) -> anyhow::Result<(
     }
 }
 
-/// Resource usage of a stand without activity.
+/// Resource usage of an environment without activity.
 struct Resting {
     worker_megabytes: f64,
     /// Percent of a core, as are those below.
@@ -116,14 +117,14 @@ struct Resting {
 }
 
 impl Resting {
-    async fn watch(stand: &Stand, seconds: Duration) -> anyhow::Result<Self> {
+    async fn watch(environment: &BenchEnvironment, seconds: Duration) -> anyhow::Result<Self> {
         sleep(SETTLES).await;
-        let (before, began) = (stand.used(), Instant::now());
+        let (before, began) = (environment.used(), Instant::now());
         sleep(seconds).await;
-        let (after, took) = (stand.used(), began.elapsed().as_secs_f64());
+        let (after, took) = (environment.used(), began.elapsed().as_secs_f64());
         let percent = |then: f64, now: f64| 100.0 * (now - then) / took;
         Ok(Self {
-            worker_megabytes: stand.worker_bytes() as f64 / 1e6,
+            worker_megabytes: environment.worker_bytes() as f64 / 1e6,
             worker: percent(before.worker, after.worker),
             postgres: percent(before.postgres, after.postgres),
             redis: percent(before.redis, after.redis),

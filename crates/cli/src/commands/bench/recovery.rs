@@ -16,11 +16,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
     costs::Meter,
-    floor::Floor,
+    environment::{Bare, BenchEnvironment, Caller, DEFINITION, EnvironmentOptions, request},
     model::Answers,
-    stand::{Bare, Caller, DEFINITION, Stand, StandOptions, request},
 };
 use crate::{
     commands::verify::{
@@ -68,14 +68,14 @@ pub(super) async fn run(args: RecoveryArgs, context: &Context) -> anyhow::Result
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
     let answers = Answers { delay: Duration::from_millis(args.delay_ms), ..Answers::default() };
-    let options = StandOptions { workers: args.workers.into(), answers, ..StandOptions::default() };
-    let mut stand = bare.stand(options).await?;
-    let meter = Meter::read(&stand).await?;
-    let (evidence, refused) = kill_workers(&args, &mut stand).await?;
+    let options = EnvironmentOptions { workers: args.workers.into(), answers, ..EnvironmentOptions::default() };
+    let mut environment = bare.start_environment(options).await?;
+    let meter = Meter::read(&environment).await?;
+    let (evidence, refused) = kill_workers(&args, &mut environment).await?;
     let submitted = evidence.submits.len();
     // Without the usage of the killed processes, which is lost with them.
-    let costs = meter.since(&stand, submitted).await?;
-    stand.stop().await?;
+    let costs = meter.since(&environment, submitted).await?;
+    environment.stop().await?;
 
     let kill = FaultKind::KillWorker;
     let (again, rates) =
@@ -105,46 +105,46 @@ pub(super) async fn run(args: RecoveryArgs, context: &Context) -> anyhow::Result
 
 /// Kills workers one after another under a steady load. Returns the evidence, in the form of `longhaul verify`, and
 /// the number of submits that failed.
-async fn kill_workers(args: &RecoveryArgs, stand: &mut Stand) -> anyhow::Result<(Evidence, usize)> {
+async fn kill_workers(args: &RecoveryArgs, environment: &mut BenchEnvironment) -> anyhow::Result<(Evidence, usize)> {
     let (clock, pause) = (SystemClock::new(), Duration::from_secs(args.pause_seconds.into()));
     let stop = CancellationToken::new();
-    let load = AbortOnDropHandle::new(tokio::spawn(submit(stand.caller.clone(), args.rate, stop.clone())));
-    let (mut faults, mut processes) = (Vec::new(), processes(stand));
+    let load = AbortOnDropHandle::new(tokio::spawn(submit(environment.caller.clone(), args.rate, stop.clone())));
+    let (mut faults, mut processes) = (Vec::new(), processes(environment));
     for _ in 0..args.rounds {
         sleep(pause).await;
         // The oldest worker.
-        let (victim, from) = (stand.worker_pids().first().map(|pid| name(*pid)), clock.now());
-        stand.kill_worker(0).await?;
+        let (victim, from) = (environment.worker_pids().first().map(|pid| name(*pid)), clock.now());
+        environment.kill_worker(0).await?;
         sleep(RESTART_PAUSE).await;
-        stand.add_worker().await?;
+        environment.add_worker().await?;
         faults.push(Fault { kind: FaultKind::KillWorker, process: victim, from, until: clock.now() });
-        processes.extend(self::processes(stand));
+        processes.extend(self::processes(environment));
     }
     sleep(pause).await;
     stop.cancel();
     let (submitted, refused, period) = load.await??;
     ensure!(submitted > refused, "no submit was taken");
     let give_up = Instant::now() + PATIENCE;
-    while let (open @ 1.., all) = stand.store.open_and_all().await? {
+    while let (open @ 1.., all) = environment.store.open_and_all().await? {
         ensure!(Instant::now() < give_up, "{open} of {all} executions are not over");
         sleep(LOOK_EVERY).await;
     }
-    let workers = stand.store.audited_workers().await?;
+    let workers = environment.store.audited_workers().await?;
     let evidence = Evidence {
         submits: vec![Submit::default(); submitted],
         faults,
         processes,
         workers: workers.into_iter().map(|one| (one.id, one)).collect::<HashMap<_, _>>(),
-        executions: stand.store.audited_executions(NUMBER, "").await?,
-        attempts: stand.store.audited_attempts().await?,
+        executions: environment.store.audited_executions(NUMBER, "").await?,
+        attempts: environment.store.audited_attempts().await?,
         load: Some(period),
         ..Evidence::default()
     };
     Ok((evidence, refused))
 }
 
-fn processes(stand: &Stand) -> Vec<Process> {
-    stand.worker_pids().into_iter().map(|pid| Process { name: name(pid), pid }).collect()
+fn processes(environment: &BenchEnvironment) -> Vec<Process> {
+    environment.worker_pids().into_iter().map(|pid| Process { name: name(pid), pid }).collect()
 }
 
 fn name(pid: i32) -> String {

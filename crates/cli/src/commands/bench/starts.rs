@@ -9,7 +9,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::stand::{DEFINITION, Stand, request};
+use super::environment::{BenchEnvironment, DEFINITION, request};
 
 /// Duration of the warm-up, which is not measured.
 const WARM_UP_SECONDS: u32 = 2;
@@ -25,7 +25,7 @@ pub(super) struct Pace {
     pub(super) rate: u32,
     /// Measured seconds, after the warm-up.
     pub(super) seconds: u32,
-    /// Number of the first execution. Numbers must be unique within a stand.
+    /// Number of the first execution. Numbers must be unique within an environment.
     pub(super) first: u32,
 }
 
@@ -62,12 +62,12 @@ impl Starts {
     }
 
     /// Submits at the pace and waits for the first model calls.
-    pub(super) async fn measure(stand: &Stand, pace: Pace) -> anyhow::Result<Self> {
+    pub(super) async fn measure(environment: &BenchEnvironment, pace: Pace) -> anyhow::Result<Self> {
         let mut starts = Self::new()?;
-        let sent = submit(stand, pace, &mut starts).await?;
+        let sent = submit(environment, pace, &mut starts).await?;
         let give_up = Instant::now() + GIVE_UP;
         for one in sent {
-            let asked_at = first_asked(stand, one.number, give_up).await;
+            let asked_at = first_asked(environment, one.number, give_up).await;
             if one.number < pace.first + pace.rate * WARM_UP_SECONDS {
                 continue;
             }
@@ -130,13 +130,13 @@ struct Sent {
 
 /// Submits at a steady rate without waiting for earlier answers, and counts refusals. A submit that this process
 /// sends late counts from its due time, which avoids coordinated omission.
-async fn submit(stand: &Stand, pace: Pace, starts: &mut Starts) -> anyhow::Result<Vec<Sent>> {
+async fn submit(environment: &BenchEnvironment, pace: Pace, starts: &mut Starts) -> anyhow::Result<Vec<Sent>> {
     let mut ticks = interval(pace.pause());
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut submitting = JoinSet::new();
     for number in pace.first..pace.first + pace.submits() {
         let due = ticks.tick().await.into_std();
-        let caller = stand.caller.clone();
+        let caller = environment.caller.clone();
         submitting.spawn(async move {
             let body = request(DEFINITION, usize::try_from(number)?);
             let now = Instant::now();
@@ -160,9 +160,9 @@ async fn submit(stand: &Stand, pace: Pace, starts: &mut Starts) -> anyhow::Resul
 }
 
 /// Time of the first model request, usually before the submit was answered.
-async fn first_asked(stand: &Stand, number: u32, give_up: Instant) -> Option<Instant> {
+async fn first_asked(environment: &BenchEnvironment, number: u32, give_up: Instant) -> Option<Instant> {
     loop {
-        if let Some(at) = stand.model.first_asked(number.into()) {
+        if let Some(at) = environment.model.first_asked(number.into()) {
             return Some(at);
         }
         if Instant::now() > give_up {

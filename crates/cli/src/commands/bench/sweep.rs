@@ -12,7 +12,7 @@ use longhaul_worker::{SweepCounts, SweepLoad, WorkerBuilder};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::{conditions::conditions, cpu, floor::Floor, stand::Bare};
+use super::{bare_commits::Floor, conditions::conditions, cpu, environment::Bare};
 use crate::{compose, context::Context, exit::Exit, output};
 
 /// For connections, plans, and the first run of every duty.

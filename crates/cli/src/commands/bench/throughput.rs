@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
     costs::{Costs, Meter},
-    floor::Floor,
+    environment::{Bare, EnvironmentOptions},
     load::Load,
     model::{Answers, MCP_TOOL, TOOL},
-    stand::{Bare, StandOptions},
 };
 use crate::{context::Context, exit::Exit, output};
 
@@ -41,7 +41,7 @@ pub(super) struct ThroughputArgs {
     floor_executions: u32,
 }
 
-/// The result of one stand.
+/// The result of one environment.
 struct Measured {
     rate: f64,
     model_calls: u64,
@@ -74,16 +74,20 @@ pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Resu
 
 async fn measure(bare: Bare, args: &ThroughputArgs, tool: &'static str) -> anyhow::Result<Measured> {
     let answers = Answers { rounds: args.rounds, tool, ..Answers::default() };
-    let options =
-        StandOptions { concurrency: args.concurrency, answers, stored: args.stored, ..StandOptions::default() };
-    let stand = Arc::new(bare.stand(options).await?);
-    args.load.drive(&stand, WARM_UP).await?;
-    let meter = Meter::read(&stand).await?;
-    let took = args.load.drive(&stand, args.executions).await?.took;
-    let costs = meter.since(&stand, args.executions).await?;
-    let model_calls = stand.model.requests();
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
+    let options = EnvironmentOptions {
+        concurrency: args.concurrency,
+        answers,
+        stored: args.stored,
+        ..EnvironmentOptions::default()
+    };
+    let environment = Arc::new(bare.start_environment(options).await?);
+    args.load.drive(&environment, WARM_UP).await?;
+    let meter = Meter::read(&environment).await?;
+    let took = args.load.drive(&environment, args.executions).await?.took;
+    let costs = meter.since(&environment, args.executions).await?;
+    let model_calls = environment.model.requests();
+    if let Some(environment) = Arc::into_inner(environment) {
+        environment.stop().await?;
     }
     Ok(Measured { rate: args.executions as f64 / took.as_secs_f64(), model_calls, costs })
 }

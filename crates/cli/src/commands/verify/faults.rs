@@ -10,7 +10,7 @@ use super::{
     fleet::{DRAIN_LIMIT, Fleet},
     load::ANSWER_LIMIT,
     schedule::Random,
-    seen::{Fault, LEASE, Reach},
+    seen::{Fault, FaultScope, LEASE},
 };
 use crate::servers::PrivateServer;
 
@@ -126,14 +126,14 @@ impl FaultKind {
     /// step), for Redis and the API (no journal write needs them) and for the model (without it there is nothing to
     /// record).
     #[must_use]
-    pub fn reach(self) -> Reach {
+    pub fn reach(self) -> FaultScope {
         match self {
-            Self::KillWorker | Self::PauseWorker | Self::PartitionWorker => Reach::Victim,
+            Self::KillWorker | Self::PauseWorker | Self::PartitionWorker => FaultScope::Victim,
             Self::PostgresRestart
             | Self::PostgresPause
             | Self::EndSessions
             | Self::CutConnections
-            | Self::LoseReplies => Reach::Everybody,
+            | Self::LoseReplies => FaultScope::Everybody,
             Self::RollingRestart
             | Self::KillApi
             | Self::PauseApi
@@ -142,7 +142,7 @@ impl FaultKind {
             | Self::RedisPause
             | Self::DoubleWakeups
             | Self::DropWakeups
-            | Self::ModelOutage => Reach::Nobody,
+            | Self::ModelOutage => FaultScope::Nobody,
         }
     }
 
@@ -166,7 +166,7 @@ impl FaultKind {
 pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Random) -> anyhow::Result<Fault> {
     let drawn = random.below(fleet.workers.len());
     let clock = SystemClock::new();
-    let has_victim = kind.reach() == Reach::Victim;
+    let has_victim = kind.reach() == FaultScope::Victim;
     let victim = if has_victim { somebody_to_hit(fleet, drawn).await } else { drawn };
     let process = has_victim.then(|| fleet.workers[victim].process_name());
     let from = clock.now();

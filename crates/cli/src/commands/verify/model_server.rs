@@ -18,7 +18,7 @@ use tokio::time::sleep;
 use super::{
     fleet::{DEFINITION, PROCESS_HEADER, SPAWN_SUB_AGENT},
     load::{CHILDREN_FROM, Kind, kind},
-    seen::{Asked, CountedTool},
+    seen::{CountedTool, SeenRequest},
 };
 use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
@@ -58,10 +58,10 @@ impl Switch {
 }
 
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Asked>>>);
+struct Log(Arc<Mutex<Vec<SeenRequest>>>);
 
 impl Log {
-    fn lock(&self) -> MutexGuard<'_, Vec<Asked>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<SeenRequest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -94,7 +94,7 @@ impl ModelServer {
     }
 
     /// All requests so far.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn asked(&self) -> Vec<SeenRequest> {
         self.log.lock().clone()
     }
 }
@@ -171,7 +171,7 @@ async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Ans
         let at = SystemClock::new().now();
         let mut asked = log.lock();
         let number = asked.len();
-        asked.push(Asked { number, key, process, execution, turn, at, answered_at: None });
+        asked.push(SeenRequest { number, key, process, execution, turn, at, answered_at: None });
         number
     };
     let (least, most) = THINKS_MS;

@@ -19,7 +19,7 @@ pub const LEASE: TimeDelta = TimeDelta::seconds(6);
 pub struct Evidence {
     pub submits: Vec<Submit>,
     /// Requests to the model.
-    pub asked: Vec<Asked>,
+    pub asked: Vec<SeenRequest>,
     /// Executions of tools.
     pub effects: Vec<Effect>,
     /// Injected faults.
@@ -71,7 +71,7 @@ pub struct Submit {
 
 /// A request to the model.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct SeenRequest {
     /// Number of the answer, which its text repeats.
     pub number: usize,
     /// Idempotency key.
@@ -155,16 +155,16 @@ impl Fault {
     #[must_use]
     pub fn disturbs(&self, process: &str) -> bool {
         match self.kind.reach() {
-            Reach::Victim => self.process.as_deref() == Some(process),
-            Reach::Everybody => true,
-            Reach::Nobody => false,
+            FaultScope::Victim => self.process.as_deref() == Some(process),
+            FaultScope::Everybody => true,
+            FaultScope::Nobody => false,
         }
     }
 }
 
 /// The processes whose journal writes a fault may interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum FaultScope {
     /// The victim process.
     Victim,
     /// Every process.

@@ -18,10 +18,10 @@ use self::{
     window::{Costs, Window},
 };
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
-    floor::Floor,
+    environment::{Bare, BenchEnvironment, EnvironmentOptions, agent},
     model::PAGE_TOOL,
-    stand::{Bare, Stand, StandOptions, agent},
 };
 use crate::{context::Context, exit::Exit, output};
 
@@ -56,15 +56,15 @@ pub(super) async fn run(args: LongArgs, context: &Context) -> anyhow::Result<Exi
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
-    let mut stand = bare.stand(StandOptions::default()).await?;
+    let mut environment = bare.start_environment(EnvironmentOptions::default()).await?;
     let plan = Plan { turns: args.turns, page_bytes: page_bytes(&args) };
-    apply(&stand, plan).await?;
-    let ran = turns::run(&mut stand, plan).await?;
-    let stored = stand.store.stored_bytes_by_turn(ran.execution).await?;
+    apply(&environment, plan).await?;
+    let ran = turns::run(&mut environment, plan).await?;
+    let stored = environment.store.stored_bytes_by_turn(ran.execution).await?;
     let windows = Window::early_and_late(args.turns);
     let (early, late) = (Costs::of(windows[0], &ran.looks, &stored)?, Costs::of(windows[1], &ran.looks, &stored)?);
-    let readings = reading::all(&stand.caller, ran.execution).await?;
-    stand.stop().await?;
+    let readings = reading::all(&environment.caller, ran.execution).await?;
+    environment.stop().await?;
 
     let ratios = late.ratios_to(&early);
     if context.json {
@@ -98,7 +98,7 @@ fn page_bytes(args: &LongArgs) -> usize {
     pages.saturating_sub(CALL_BYTES).max(MIN_PAGE_BYTES)
 }
 
-async fn apply(stand: &Stand, plan: Plan) -> anyhow::Result<()> {
+async fn apply(environment: &BenchEnvironment, plan: Plan) -> anyhow::Result<()> {
     let limits = AgentLimits {
         max_turns: u32::try_from(plan.turns)?,
         max_tool_result_bytes: u32::try_from(plan.page_bytes)?.max(AgentLimits::default().max_tool_result_bytes),
@@ -107,7 +107,7 @@ async fn apply(stand: &Stand, plan: Plan) -> anyhow::Result<()> {
         ..AgentLimits::default()
     };
     let long = AgentSpec { tools: vec![ToolRef::Name(PAGE_TOOL.into())], limits, ..agent(LONG) };
-    stand.store.put_shared_agent(&long).await?;
-    stand.store.put_shared_definition(&DefinitionSpec::new(LONG, LONG)).await?;
+    environment.store.put_shared_agent(&long).await?;
+    environment.store.put_shared_definition(&DefinitionSpec::new(LONG, LONG)).await?;
     Ok(())
 }

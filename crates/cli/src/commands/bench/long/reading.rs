@@ -8,7 +8,7 @@ use longhaul_shared::domain::ExecutionId;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{super::stand::Caller, window::median};
+use super::{super::environment::Caller, window::median};
 
 /// Readings of each history, after one that warms the caches.
 const READINGS: usize = 9;

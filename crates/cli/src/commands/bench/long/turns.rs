@@ -17,11 +17,11 @@ use tokio::{
 
 use super::{
     super::{
-        model::{Asked, PAGE_TOOL},
-        stand::{Stand, request},
+        environment::{BenchEnvironment, request},
+        model::{PAGE_TOOL, UnansweredRequest},
     },
     LONG,
-    window::{Look, Window},
+    window::{TurnObservation, Window},
 };
 
 /// Longest wait for a turn, and for the end after the last.
@@ -37,10 +37,10 @@ pub(super) struct Plan {
 }
 
 /// The execution after its end.
-pub(super) struct Ran {
+pub(super) struct FinishedRun {
     pub(super) execution: ExecutionId,
     /// One per turn, in order.
-    pub(super) looks: Vec<Look>,
+    pub(super) looks: Vec<TurnObservation>,
     pub(super) averages: Averages,
     pub(super) resumed: Resumed,
 }
@@ -61,41 +61,46 @@ pub(super) struct Resumed {
     pub(super) after_kill_seconds: f64,
 }
 
-pub(super) async fn run(stand: &mut Stand, plan: Plan) -> anyhow::Result<Ran> {
-    let mut asked = stand.model.take_over().context("the model is taken over already")?;
-    let (started, written) = (Instant::now(), stand.store.written().await?);
-    let submitted = stand.caller.post("/v1/executions", &request(LONG, 1)).await?;
+pub(super) async fn run(environment: &mut BenchEnvironment, plan: Plan) -> anyhow::Result<FinishedRun> {
+    let mut asked = environment.model.take_over().context("the model is taken over already")?;
+    let (started, written) = (Instant::now(), environment.store.written().await?);
+    let submitted = environment.caller.post("/v1/executions", &request(LONG, 1)).await?;
     let execution = ExecutionId::deserialize(&submitted["id"])?;
-    let (looks, last) = answer_all_but_the_last(stand, &mut asked, plan).await?;
-    let averages = Averages::between(written, stand.store.written().await?, started, plan.turns);
-    let (last, resumed) = kill_and_resume(stand, &mut asked, last, execution).await?;
-    let (finished_before, _) = stand.ended().await?;
+    let (looks, last) = answer_all_but_the_last(environment, &mut asked, plan).await?;
+    let averages = Averages::between(written, environment.store.written().await?, started, plan.turns);
+    let (last, resumed) = kill_and_resume(environment, &mut asked, last, execution).await?;
+    let (finished_before, _) = environment.ended().await?;
     last.end();
     let give_up = Instant::now() + PATIENCE;
-    while stand.ended().await?.0 == finished_before {
+    while environment.ended().await?.0 == finished_before {
         ensure!(Instant::now() < give_up, "the execution does not finish after its last turn");
         sleep(LOOK_EVERY).await;
     }
-    Ok(Ran { execution, looks, averages, resumed })
+    Ok(FinishedRun { execution, looks, averages, resumed })
 }
 
 /// Answers each turn with a call. Returns what was seen at each, and the request of the last, unanswered.
 async fn answer_all_but_the_last(
-    stand: &Stand,
-    asked: &mut UnboundedReceiver<Asked>,
+    environment: &BenchEnvironment,
+    asked: &mut UnboundedReceiver<UnansweredRequest>,
     plan: Plan,
-) -> anyhow::Result<(Vec<Look>, Asked)> {
+) -> anyhow::Result<(Vec<TurnObservation>, UnansweredRequest)> {
     let windows = Window::early_and_late(plan.turns);
     let mut looks = Vec::with_capacity(plan.turns);
     loop {
-        let (turn, asked) = (looks.len() + 1, next(stand, asked).await?);
+        let (turn, asked) = (looks.len() + 1, next(environment, asked).await?);
         // The worker waits for the answer meanwhile, and has committed all of the turn before.
         let position = if windows.iter().any(|window| window.begins_or_ends_at(turn)) {
-            Some(stand.store.log_position().await?)
+            Some(environment.store.log_position().await?)
         } else {
             None
         };
-        looks.push(Look { asked_at: asked.at, request_bytes: asked.bytes, position, answered_at: Instant::now() });
+        looks.push(TurnObservation {
+            asked_at: asked.at,
+            request_bytes: asked.bytes,
+            position,
+            answered_at: Instant::now(),
+        });
         if turn == plan.turns {
             return Ok((looks, asked));
         }
@@ -105,18 +110,18 @@ async fn answer_all_but_the_last(
 
 /// Kills the worker, which waits for the answer to `last`, and starts another. Returns its request.
 async fn kill_and_resume(
-    stand: &mut Stand,
-    asked: &mut UnboundedReceiver<Asked>,
-    last: Asked,
+    environment: &mut BenchEnvironment,
+    asked: &mut UnboundedReceiver<UnansweredRequest>,
+    last: UnansweredRequest,
     execution: ExecutionId,
-) -> anyhow::Result<(Asked, Resumed)> {
+) -> anyhow::Result<(UnansweredRequest, Resumed)> {
     let killed_at = Instant::now();
-    stand.kill_worker(0).await?;
+    environment.kill_worker(0).await?;
     drop(last);
-    stand.add_worker().await?;
-    let again = next(stand, asked).await?;
+    environment.add_worker().await?;
+    let again = next(environment, asked).await?;
     let asked_at = SystemClock::new().now() - again.at.elapsed();
-    let attempts = stand.store.audited_attempts().await?;
+    let attempts = environment.store.audited_attempts().await?;
     let held = attempts.iter().find(|attempt| attempt.execution == execution && attempt.outcome == HELD);
     // The server's clock is this machine's.
     let after_claim = asked_at - held.context("no worker holds the execution")?.started_at;
@@ -128,11 +133,14 @@ async fn kill_and_resume(
 }
 
 /// The next request of the execution.
-async fn next(stand: &Stand, asked: &mut UnboundedReceiver<Asked>) -> anyhow::Result<Asked> {
+async fn next(
+    environment: &BenchEnvironment,
+    asked: &mut UnboundedReceiver<UnansweredRequest>,
+) -> anyhow::Result<UnansweredRequest> {
     match timeout(PATIENCE, asked.recv()).await {
         Ok(asked) => asked.context("the model has stopped"),
         Err(_) => {
-            let (_, failed) = stand.ended().await?;
+            let (_, failed) = environment.ended().await?;
             anyhow::bail!("no model request within {} s; {failed} executions FAILED", PATIENCE.as_secs())
         }
     }

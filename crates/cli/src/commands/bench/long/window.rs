@@ -12,7 +12,7 @@ const EARLY_FROM: usize = 5;
 const TURNS: usize = 20;
 
 /// State of the benchmark at the request of a turn.
-pub(super) struct Look {
+pub(super) struct TurnObservation {
     pub(super) asked_at: Instant,
     pub(super) request_bytes: usize,
     /// Known at the turns of a window.
@@ -68,7 +68,7 @@ impl Window {
 
 impl Costs {
     /// `looks` are those of all turns, `stored_bytes` begins before the first turn.
-    pub(super) fn of(window: Window, looks: &[Look], stored_bytes: &[i64]) -> anyhow::Result<Self> {
+    pub(super) fn of(window: Window, looks: &[TurnObservation], stored_bytes: &[i64]) -> anyhow::Result<Self> {
         let looks = looks.get(window.from - 1..=window.to).context("turns are missing")?;
         let stored_bytes = stored_bytes.get(window.from..=window.to).context("turns are not stored")?;
         let (mut wal_bytes, mut commits, mut milliseconds) = (Vec::new(), Vec::new(), Vec::new());
@@ -141,14 +141,14 @@ mod tests {
             let at = began + Duration::from_millis(10 * turn);
             position.wal_bytes += if turn == 9 { 100_000 } else { 500 };
             position.transaction_ids += 2;
-            Look {
+            TurnObservation {
                 asked_at: at,
                 request_bytes: 0,
                 position: Some(position),
                 answered_at: at + Duration::from_millis(4),
             }
         });
-        let looks: Vec<Look> = looks.collect();
+        let looks: Vec<TurnObservation> = looks.collect();
         let early = Costs::of(Window::early_and_late(30)[0], &looks, &[7; 31]).unwrap();
         assert_eq!((early.wal_bytes, early.commits, early.stored_bytes), (500.0, 2.0, 7.0));
         assert!((early.milliseconds - 6.0).abs() < 1e-6, "{}", early.milliseconds);

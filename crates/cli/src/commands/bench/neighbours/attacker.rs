@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::super::stand::Caller;
+use super::super::environment::Caller;
 
 /// Maximum wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(60);

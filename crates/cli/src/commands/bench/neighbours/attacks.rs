@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::{
-    super::stand::{Caller, DEFINITION},
+    super::environment::{Caller, DEFINITION},
     attacker::Move,
     hostile,
 };

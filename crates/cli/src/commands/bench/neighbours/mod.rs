@@ -25,9 +25,9 @@ use self::{
     report::{Row, Window},
 };
 use super::{
+    bare_commits::Floor,
     conditions::conditions,
-    floor::Floor,
-    stand::{Bare, Caller, Stand, StandOptions},
+    environment::{Bare, BenchEnvironment, Caller, EnvironmentOptions},
     starts::{Pace, Starts},
 };
 use crate::{context::Context, exit::Exit};
@@ -72,11 +72,13 @@ pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Resu
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
-    let stand = bare.stand(StandOptions { workers: args.workers.into(), ..StandOptions::default() }).await?;
+    let environment = bare
+        .start_environment(EnvironmentOptions { workers: args.workers.into(), ..EnvironmentOptions::default() })
+        .await?;
     let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead, Scope::DefinitionsWrite];
-    let attacker = stand.add_tenant("attacker", &scopes).await?;
+    let attacker = environment.add_tenant("attacker", &scopes).await?;
     let attacks = if args.attack.is_empty() { Attack::value_variants().to_vec() } else { args.attack.clone() };
-    let mut street = Street { stand: Arc::new(stand), attacker, args, next: 1 };
+    let mut street = Street { environment: Arc::new(environment), attacker, args, next: 1 };
     let mut rows = Vec::new();
     let mut measured = Ok(());
     for attack in attacks {
@@ -89,17 +91,17 @@ pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Resu
             }
         }
     }
-    let Street { stand, args, .. } = street;
+    let Street { environment, args, .. } = street;
     report::print(context, &args, &rows, (conditions, &floor));
-    if let Some(stand) = Arc::into_inner(stand) {
-        stand.stop().await?;
+    if let Some(environment) = Arc::into_inner(environment) {
+        environment.stop().await?;
     }
     measured.map(|()| Exit::Done)
 }
 
 /// Two tenants of one fleet.
 struct Street {
-    stand: Arc<Stand>,
+    environment: Arc<BenchEnvironment>,
     attacker: (TenantId, Caller),
     args: NeighboursArgs,
     /// Number of the next measured execution.
@@ -124,8 +126,8 @@ impl Street {
             let mut prepared = Attacked::default();
             let moves = attack.prepare(&self.attacker.1, &mut prepared.answers).await?;
             if attack == Attack::Outage {
-                outage::begin(&self.stand, &self.attacker, usize::try_from(self.args.waiting)?).await?;
-                outage::end(&self.stand).await?;
+                outage::begin(&self.environment, &self.attacker, usize::try_from(self.args.waiting)?).await?;
+                outage::end(&self.environment).await?;
             }
             let (attacked, mut done) = self.window(Some(Load { moves, per_second: None })).await?;
             row.attacked.add(&attacked)?;
@@ -133,7 +135,7 @@ impl Street {
             done.add(prepared);
             row.requests.add(done);
             self.drain(false).await?;
-            for (standing, count) in self.stand.store.standings(self.attacker.0, since).await? {
+            for (standing, count) in self.environment.store.standings(self.attacker.0, since).await? {
                 *row.executions.entry(standing).or_default() += count;
             }
             self.drain(true).await?;
@@ -167,15 +169,15 @@ impl Street {
             let moves = Arc::new(load.moves);
             AbortOnDropHandle::new(tokio::spawn(async move { attack(&caller, moves, shape, stop).await }))
         });
-        let (before, started) = (self.stand.used(), Instant::now());
-        let starts = Starts::measure(&self.stand, pace).await?;
-        let used = self.stand.used().per_second(before, started.elapsed());
+        let (before, started) = (self.environment.used(), Instant::now());
+        let starts = Starts::measure(&self.environment, pace).await?;
+        let used = self.environment.used().per_second(before, started.elapsed());
         stop.cancel();
         let done = match attacking {
             Some(attacking) => attacking.await??,
             None => Attacked::default(),
         };
-        self.stand.ensure_alive()?;
+        self.environment.ensure_alive()?;
         Ok((Window { starts, used }, done))
     }
 
@@ -185,9 +187,9 @@ impl Street {
         let (started, patience) = (Instant::now(), Duration::from_secs(self.args.seconds.into()));
         loop {
             let open = if is_cancelling {
-                self.stand.store.cancel_open(self.attacker.0, CANCELLED_AT_ONCE).await?
+                self.environment.store.cancel_open(self.attacker.0, CANCELLED_AT_ONCE).await?
             } else {
-                usize::try_from(self.stand.store.open_and_all().await?.0)?
+                usize::try_from(self.environment.store.open_and_all().await?.0)?
             };
             if open == 0 || (!is_cancelling && started.elapsed() > patience) {
                 return Ok(());

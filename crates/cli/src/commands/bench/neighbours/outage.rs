@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::{
     super::{
+        environment::{BenchEnvironment, Caller},
         model::UNSTEADY,
-        stand::{Caller, Stand},
     },
     attacker::Move,
     attacks::{ITEMS, plain_batch},
@@ -32,7 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Takes the model down and submits executions until `executions` wait for it.
 pub(super) async fn begin(
-    stand: &Stand,
+    environment: &BenchEnvironment,
     (tenant, caller): &(TenantId, Caller),
     executions: usize,
 ) -> anyhow::Result<()> {
@@ -42,7 +42,7 @@ pub(super) async fn begin(
     let definition = json!({ "key": WAITING, "agent_key": WAITING, "name": WAITING });
     Move::put(format!("/v1/agents/{WAITING}"), &agent).send(caller, &mut answers).await;
     Move::put(format!("/v1/definitions/{WAITING}"), &definition).send(caller, &mut answers).await;
-    stand.model.set_away(true);
+    environment.model.set_away(true);
     let since = SystemClock::new().now();
     let batch = plain_batch(WAITING, ITEMS);
     for _ in 0..executions.div_ceil(ITEMS) {
@@ -50,14 +50,18 @@ pub(super) async fn begin(
     }
     let stored = answers.get("item 201").copied().unwrap_or_default();
     ensure!(stored >= executions as u64, "the executions that should wait were not stored: {answers:?}");
-    wait_until_waiting(stand, *tenant, since).await
+    wait_until_waiting(environment, *tenant, since).await
 }
 
 /// Accepts 98 %: a few may be about to call the model, or be its next probe.
-async fn wait_until_waiting(stand: &Stand, tenant: TenantId, since: DateTime<Utc>) -> anyhow::Result<()> {
+async fn wait_until_waiting(
+    environment: &BenchEnvironment,
+    tenant: TenantId,
+    since: DateTime<Utc>,
+) -> anyhow::Result<()> {
     let give_up = Instant::now() + PATIENCE;
     loop {
-        let standings = stand.store.standings(tenant, since).await?;
+        let standings = environment.store.standings(tenant, since).await?;
         let all: i64 = standings.iter().map(|(_, count)| count).sum();
         let waiting: i64 = standings.iter().filter(|(at, _)| at.contains("provider_down")).map(|(_, n)| n).sum();
         if waiting * 100 >= all * 98 {
@@ -69,9 +73,9 @@ async fn wait_until_waiting(stand: &Stand, tenant: TenantId, since: DateTime<Utc
 }
 
 /// Brings the model back and resets its breaker, as an operator would.
-pub(super) async fn end(stand: &Stand) -> anyhow::Result<()> {
-    let (_, operator) = stand.add_tenant("operator", &Scope::ALL).await?;
-    stand.model.set_away(false);
+pub(super) async fn end(environment: &BenchEnvironment) -> anyhow::Result<()> {
+    let (_, operator) = environment.add_tenant("operator", &Scope::ALL).await?;
+    environment.model.set_away(false);
     operator.post("/v1/providers/health/reset", &json!({ "provider": "custom" })).await?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{
-    super::{floor::Floor, stand::Used, starts::Starts},
+    super::{bare_commits::Floor, environment::Used, starts::Starts},
     NeighboursArgs,
     attacker::Attacked,
     attacks::Attack,

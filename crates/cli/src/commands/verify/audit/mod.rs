@@ -15,7 +15,7 @@ use longhaul_store::audit::{AuditedAttempt, AuditedStep};
 use super::{
     faults::FaultKind,
     fleet::SPAWN_SUB_AGENT,
-    seen::{Asked, CountedTool, Evidence, Fault, LEASE, Reach},
+    seen::{CountedTool, Evidence, Fault, FaultScope, LEASE, SeenRequest},
 };
 
 /// Longest time from the last byte of an answer to the commit of its step. A fault explains a repetition only if the
@@ -207,15 +207,15 @@ fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
 
 /// A recorded turn must not be requested again, an answered turn only if a fault kept the answer from the record.
 fn model_calls(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    let mut by_key: BTreeMap<&str, Vec<&Asked>> = BTreeMap::new();
+    let mut by_key: BTreeMap<&str, Vec<&SeenRequest>> = BTreeMap::new();
     for asked in &evidence.asked {
         by_key.entry(&asked.key).or_default().push(asked);
     }
-    let mut unrecorded: Vec<(DateTime<Utc>, &Asked)> = Vec::new();
+    let mut unrecorded: Vec<(DateTime<Utc>, &SeenRequest)> = Vec::new();
     let mut sent_on_waking: BTreeMap<DateTime<Utc>, usize> = BTreeMap::new();
     for (key, requests) in by_key {
         let recorded_at = index.turns.get(key).and_then(|turn| turn.finished_at);
-        let is_late = |asked: &&&Asked| recorded_at.is_some_and(|at| asked.at > at + CLOCKS);
+        let is_late = |asked: &&&SeenRequest| recorded_at.is_some_and(|at| asked.at > at + CLOCKS);
         for late in requests.iter().filter(is_late) {
             if let Some(fault) = evidence.faults.iter().find(|fault| woke_just_before(fault, late)) {
                 findings.window.sent_on_waking += 1;
@@ -257,7 +257,12 @@ fn keys(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
 
 /// Finds the fault that kept each answer from the record. A fault explains one answer per execution, since an
 /// execution has one model call in progress at a time.
-fn blame(evidence: &Evidence, index: &Index<'_>, unrecorded: &[(DateTime<Utc>, &Asked)], findings: &mut Findings) {
+fn blame(
+    evidence: &Evidence,
+    index: &Index<'_>,
+    unrecorded: &[(DateTime<Utc>, &SeenRequest)],
+    findings: &mut Findings,
+) {
     let mut cost: BTreeMap<(DateTime<Utc>, i64), usize> = BTreeMap::new();
     for (answered_at, asked) in unrecorded {
         let explains = |fault: &&Fault| explains(fault, asked, *answered_at, evidence, index);
@@ -284,11 +289,17 @@ fn blame(evidence: &Evidence, index: &Index<'_>, unrecorded: &[(DateTime<Utc>, &
 
 /// Returns true if `fault` may have kept an answer from the record. A Postgres fault does so only if the attempt that
 /// asked was given up: an attempt that continues holds its answer and records it when Postgres is back.
-fn explains(fault: &Fault, asked: &Asked, answered_at: DateTime<Utc>, evidence: &Evidence, index: &Index<'_>) -> bool {
+fn explains(
+    fault: &Fault,
+    asked: &SeenRequest,
+    answered_at: DateTime<Utc>,
+    evidence: &Evidence,
+    index: &Index<'_>,
+) -> bool {
     let is_given_up = || match fault.kind.reach() {
-        Reach::Victim => true,
-        Reach::Everybody => gave_up(asked, evidence, index),
-        Reach::Nobody => false,
+        FaultScope::Victim => true,
+        FaultScope::Everybody => gave_up(asked, evidence, index),
+        FaultScope::Nobody => false,
     };
     fault.disturbs(&asked.process)
         && (fault.from - COMMIT_WINDOW..=explains_until(fault)).contains(&answered_at)
@@ -296,12 +307,12 @@ fn explains(fault: &Fault, asked: &Asked, answered_at: DateTime<Utc>, evidence: 
 }
 
 fn explains_until(fault: &Fault) -> DateTime<Utc> {
-    fault.until + if fault.kind.reach() == Reach::Everybody { AFTERMATH } else { ON_WAKING }
+    fault.until + if fault.kind.reach() == FaultScope::Everybody { AFTERMATH } else { ON_WAKING }
 }
 
 /// Returns true if the attempt in which the process asked was lost (its worker was declared dead) or released (no
 /// executor held it any more).
-fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
+fn gave_up(asked: &SeenRequest, evidence: &Evidence, index: &Index<'_>) -> bool {
     let pid = index.pids.get(asked.process.as_str()).copied();
     let attempts = index.by_number.get(&asked.execution).and_then(|id| index.attempts.get(id));
     attempts.into_iter().flatten().any(|attempt| {
@@ -315,7 +326,7 @@ fn gave_up(asked: &Asked, evidence: &Evidence, index: &Index<'_>) -> bool {
 
 /// Returns true if the request was sent just after a pause: the process was stopped between its lease check and the
 /// sending. A partitioned worker keeps running and knows when its lease expires.
-fn woke_just_before(fault: &Fault, asked: &Asked) -> bool {
+fn woke_just_before(fault: &Fault, asked: &SeenRequest) -> bool {
     fault.kind == FaultKind::PauseWorker
         && fault.process.as_deref() == Some(asked.process.as_str())
         && (fault.until - CLOCKS..=fault.until + ON_WAKING).contains(&asked.at)
@@ -442,7 +453,7 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
 
 /// The victim of a fault must have held a lease: a fault without effect proves nothing.
 fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == Reach::Victim) {
+    for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == FaultScope::Victim) {
         let process = fault.process.as_deref().unwrap_or_default();
         let pid = index.pids.get(process).copied();
         let held_something = pid.is_some()

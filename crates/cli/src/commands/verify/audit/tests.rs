@@ -18,11 +18,11 @@ fn id(number: u128) -> ExecutionId {
     ExecutionId(Uuid::from_u128(number))
 }
 
-fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> Asked {
+fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> SeenRequest {
     // Keys in these tests end with the number of their turn.
     let turn = key.trim_start_matches('k').parse().unwrap();
     let (key, process) = (key.into(), process.into());
-    Asked { number, key, process, execution: 0, turn, at: at(from), answered_at: Some(at(until)) }
+    SeenRequest { number, key, process, execution: 0, turn, at: at(from), answered_at: Some(at(until)) }
 }
 
 fn effect(number: usize, tool: CountedTool, call: i64, key: &str, process: &str, when: i64) -> Effect {
@@ -184,7 +184,8 @@ fn submit_without_exactly_one_execution_is_found() {
 fn repeated_request_of_a_recorded_turn_is_found() {
     assert_eq!(found(|e| e.asked.push(asked(3, "k0", "two", 6_950, 7_000))), [("calls", 1)]);
     // An unanswered request counts too.
-    let unanswered = |e: &mut Evidence| e.asked.push(Asked { answered_at: None, ..asked(3, "k0", "two", 6_950, 0) });
+    let unanswered =
+        |e: &mut Evidence| e.asked.push(SeenRequest { answered_at: None, ..asked(3, "k0", "two", 6_950, 0) });
     assert_eq!(found(unanswered), [("calls", 1)]);
 }
 
@@ -192,7 +193,7 @@ fn repeated_request_of_a_recorded_turn_is_found() {
 fn turn_requested_under_another_key_is_found() {
     // Before the step was recorded, and after.
     for when in [(205, 206), (6_950, 7_000)] {
-        let again = |e: &mut Evidence| e.asked.push(Asked { turn: 0, ..asked(3, "k9", "two", when.0, when.1) });
+        let again = |e: &mut Evidence| e.asked.push(SeenRequest { turn: 0, ..asked(3, "k9", "two", when.0, when.1) });
         assert_eq!(found(again), [("calls", 1)]);
     }
 }
@@ -300,7 +301,7 @@ fn excess_requests_on_waking_are_found() {
     let woken = |sent: usize| {
         move |e: &mut Evidence| {
             e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 1_000, 10_000));
-            e.asked.extend((0..sent).map(|_| Asked { answered_at: None, ..asked(3, "k1", "one", 10_001, 0) }));
+            e.asked.extend((0..sent).map(|_| SeenRequest { answered_at: None, ..asked(3, "k1", "one", 10_001, 0) }));
         }
     };
     assert_eq!(found(woken(3)), []);
@@ -309,7 +310,7 @@ fn excess_requests_on_waking_are_found() {
     let twice = |e: &mut Evidence| {
         woken(3)(e);
         e.faults.push(fault(FaultKind::PauseWorker, Some("one"), 2_000, 30_000));
-        e.asked.extend((0..3).map(|_| Asked { answered_at: None, ..asked(6, "k1", "one", 30_001, 0) }));
+        e.asked.extend((0..3).map(|_| SeenRequest { answered_at: None, ..asked(6, "k1", "one", 30_001, 0) }));
     };
     assert_eq!(found(twice), []);
 }

@@ -21,7 +21,7 @@ pub(super) enum Keep {
 
 /// A directory prepared for a server.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct ServerDir {
     pub(super) dir: PathBuf,
     pub(super) account: Account,
     pub(super) keep: Keep,
@@ -43,7 +43,7 @@ impl Drop for Scratch {
     }
 }
 
-impl Place {
+impl ServerDir {
     /// Prepares `wanted`. If the server's account cannot reach it, prepares a directory below the system's temporary
     /// directory instead, whose name is derived from `wanted`, so that the next start finds it again.
     pub(super) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {

@@ -53,7 +53,7 @@ pub(super) struct Bare {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StandOptions {
+pub(super) struct EnvironmentOptions {
     /// Largest number of executions a worker holds.
     pub(super) concurrency: usize,
     /// Number of worker processes.
@@ -64,14 +64,14 @@ pub(super) struct StandOptions {
     pub(super) stored: i32,
 }
 
-impl Default for StandOptions {
+impl Default for EnvironmentOptions {
     fn default() -> Self {
         Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0 }
     }
 }
 
 /// The running parts, stopped when dropped.
-pub(super) struct Stand {
+pub(super) struct BenchEnvironment {
     pub(super) store: Store,
     pub(super) model: Model,
     pub(super) caller: Caller,
@@ -102,7 +102,7 @@ impl Bare {
     }
 
     /// Starts API and workers on the servers.
-    pub(super) async fn stand(self, options: StandOptions) -> anyhow::Result<Stand> {
+    pub(super) async fn start_environment(self, options: EnvironmentOptions) -> anyhow::Result<BenchEnvironment> {
         let model = Model::start(options.answers).await?;
         let listen = format!("127.0.0.1:{}", free_port()?);
         let files = tempfile::tempdir()?;
@@ -146,14 +146,15 @@ impl Bare {
         let caller =
             Caller { client: http::client(&http::HttpOptions::default())?, url: format!("http://{listen}"), key };
         let servers = self;
-        let stand = Stand { store, model, caller, workers, api, servers, _tools: tools, environment, pepper, files };
-        stand.wait_until_ready().await?;
-        let first = stand.prime().await?;
+        let started =
+            BenchEnvironment { store, model, caller, workers, api, servers, _tools: tools, environment, pepper, files };
+        started.wait_until_ready().await?;
+        let first = started.prime().await?;
         if options.stored > 0 {
-            stand.store.fill_with_copies(first, options.stored).await?;
+            started.store.fill_with_copies(first, options.stored).await?;
         }
-        stand.store.checkpoint().await?;
-        Ok(stand)
+        started.store.checkpoint().await?;
+        Ok(started)
     }
 }
 
@@ -235,7 +236,7 @@ impl Used {
     }
 }
 
-impl Stand {
+impl BenchEnvironment {
     async fn wait_until_ready(&self) -> anyhow::Result<()> {
         let give_up = Instant::now() + START_LIMIT;
         loop {

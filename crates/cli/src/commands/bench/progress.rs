@@ -1,10 +1,10 @@
-//! The course of a load: its duration, and its rate in the settled middle part.
+//! The progress of a load: its duration, and its rate in the settled middle part.
 
 use std::time::Duration;
 
 /// Observations of a load over time.
 #[derive(Debug)]
-pub(super) struct Course {
+pub(super) struct LoadProgress {
     pub(super) executions: usize,
     /// Time until the last execution ended.
     pub(super) took: Duration,
@@ -12,7 +12,7 @@ pub(super) struct Course {
     pub(super) looks: Vec<(Duration, usize)>,
 }
 
-impl Course {
+impl LoadProgress {
     /// The rate over the whole time, start and end included.
     pub(super) fn per_second(&self) -> f64 {
         self.executions as f64 / self.took.as_secs_f64()
@@ -38,37 +38,35 @@ mod tests {
     use super::*;
 
     /// Observes `over` ten times per second until `executions` have ended.
-    fn course(executions: usize, over: impl Fn(f64) -> usize) -> Course {
+    fn progress(executions: usize, over: impl Fn(f64) -> usize) -> LoadProgress {
         let looks: Vec<_> = (0..)
             .map(|tenth| (Duration::from_millis(100 * tenth), over(tenth as f64 / 10.0)))
             .take_while(|(_, over)| *over < executions)
             .collect();
-        Course { executions, took: looks.last().unwrap().0, looks }
+        LoadProgress { executions, took: looks.last().unwrap().0, looks }
     }
 
     #[test]
     fn settled_rate_excludes_start_and_end() {
         // No ends in the first five seconds, then 100 per second, then a slow last tenth.
-        let slow_ends =
-            course(
-                1_000,
-                |at| if at < 14.5 { (100.0 * (at - 5.0)).max(0.0) as usize } else { 949 + (at - 14.5) as usize },
-            );
+        let slow_ends = progress(1_000, |at| {
+            if at < 14.5 { (100.0 * (at - 5.0)).max(0.0) as usize } else { 949 + (at - 14.5) as usize }
+        });
         assert!(slow_ends.per_second() < 20.0);
         assert!((slow_ends.settled_per_second().unwrap() - 100.0).abs() < 1.0);
     }
 
     #[test]
     fn waves_have_their_arrival_rate() {
-        let waves = course(3_000, |at| 100 * at as usize);
+        let waves = progress(3_000, |at| 100 * at as usize);
         assert!((waves.settled_per_second().unwrap() - 100.0).abs() < 3.0, "{:?}", waves.settled_per_second());
     }
 
     #[test]
     fn without_a_middle_there_is_no_settled_rate() {
         let short =
-            Course { executions: 3, took: Duration::from_secs(1), looks: vec![(Duration::from_millis(500), 1)] };
+            LoadProgress { executions: 3, took: Duration::from_secs(1), looks: vec![(Duration::from_millis(500), 1)] };
         assert_eq!(short.settled_per_second(), None);
-        assert_eq!(Course { looks: Vec::new(), ..short }.settled_per_second(), None);
+        assert_eq!(LoadProgress { looks: Vec::new(), ..short }.settled_per_second(), None);
     }
 }
