@@ -102,13 +102,13 @@ async fn interrupted_side_effect_is_outcome_unknown_c50() {
 }
 
 /// Call, key and tenant of each reconciliation.
-type Asked = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
+type Reconciliations = Arc<Mutex<Vec<(String, String, Option<String>)>>>;
 
 /// A tool that reconciles a call by its key.
 struct Ledgered {
     says: Reconciled,
     stage: Stage,
-    asked: Asked,
+    asked: Reconciliations,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -153,7 +153,7 @@ async fn reconciling_tool_settles_an_interrupted_call() {
         fleet.llm.push(reply_events([call_of("order", "seven", json!({}))]));
         fleet.llm.push(reply_text("done"));
         let id = fleet.submit("d", json!({})).await;
-        let start = |asked: &Asked| {
+        let start = |asked: &Reconciliations| {
             let tool = Ledgered { says: says.clone(), stage: stage.clone(), asked: asked.clone() };
             fleet.worker_with(|builder| stage.tools(builder).tool(tool).unwrap())
         };

@@ -346,9 +346,9 @@ impl Run {
     }
 
     /// Results of calls in the request with this number, from 0, by call id.
-    pub(crate) fn told(&self, request: usize) -> Told {
+    pub(crate) fn told(&self, request: usize) -> CallResults {
         let requests = self.fleet.llm.requests();
-        Told(results(&requests[request]))
+        CallResults(results(&requests[request]))
     }
 
     /// Number of calls of a tool with a recorded result.
@@ -382,9 +382,9 @@ impl Run {
 }
 
 /// Results of calls in one request.
-pub(crate) struct Told(BTreeMap<String, String>);
+pub(crate) struct CallResults(BTreeMap<String, String>);
 
-impl Told {
+impl CallResults {
     /// Text of a call's result.
     pub(crate) fn text(&self, id: &str) -> &str {
         self.0.get(id).unwrap_or_else(|| panic!("no result of `{id}` in {:?}", self.0.keys()))

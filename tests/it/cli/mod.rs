@@ -25,7 +25,7 @@ struct Shell {
 
 /// Result of a command.
 #[derive(Debug)]
-struct Ran {
+struct CommandResult {
     code: i32,
     out: String,
     err: String,
@@ -38,7 +38,7 @@ impl Shell {
         Self { url, key: api.key.clone(), dir: tempfile::tempdir().unwrap(), _api: api }
     }
 
-    async fn run(&self, arguments: &[&str]) -> Ran {
+    async fn run(&self, arguments: &[&str]) -> CommandResult {
         let mut command = Command::new(PROGRAM);
         command
             .args(arguments)
@@ -49,7 +49,7 @@ impl Shell {
             .stdin(Stdio::null());
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+        CommandResult { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
     }
 
     /// Runs a command that must succeed, and returns its output.

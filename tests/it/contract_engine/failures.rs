@@ -6,7 +6,7 @@ use longhaul_shared::domain::{
 };
 use serde_json::{Value, json};
 
-use super::kit::{Answer, Ended, Engine, Stub, calls, says, searching};
+use super::kit::{Answer, EndedExecution, Engine, Stub, calls, says, searching};
 
 const TIMEOUT: &str = "EXEC_TIMEOUT";
 const UNAVAILABLE: &str = "EXEC_UPSTREAM_UNAVAILABLE";
@@ -46,7 +46,7 @@ async fn bind(run: &mut ContractRun, capability: &str, trouble: &Trouble) -> Stu
     stub
 }
 
-fn check(what: &Trouble, ended: &Ended, expected: &str) {
+fn check(what: &Trouble, ended: &EndedExecution, expected: &str) {
     let (status, code) = (&ended.row["status"], ended.row["failure_code"].as_str().unwrap_or(TOLD));
     assert_eq!(code, expected, "{what:?}: {} {}", ended.row, ended.detail);
     let message = match expected {
@@ -106,7 +106,7 @@ async fn call_meets(
     (capability, tool): (&str, &str),
     trouble: &Trouble,
     expected: &str,
-) -> (Ended, Stub) {
+) -> (EndedExecution, Stub) {
     let mut run = engine.run_with_tools();
     let stub = bind(&mut run, capability, trouble).await;
     engine.model.json(calls(&[("a", tool, r#"{"code":"x"}"#)]));
@@ -276,7 +276,7 @@ async fn open_breaker_fails_at_once_without_parking() {
     let engine = Engine::start().await;
     let _worker = engine.fleet.worker();
     engine.model.at("/v1/chat/completions", Answer::Json(503, json!({"error": "down"})));
-    let mut ended: Vec<Ended> = Vec::new();
+    let mut ended: Vec<EndedExecution> = Vec::new();
     for _ in 0..12 {
         let id = engine.submit(&engine.run(), json!({"prompt": "p"})).await;
         ended.push(engine.ended(id).await);

@@ -269,7 +269,7 @@ impl Engine {
     }
 
     /// Waits for the end of an execution and returns the parts of its record.
-    pub(crate) async fn ended(&self, id: ExecutionId) -> Ended {
+    pub(crate) async fn ended(&self, id: ExecutionId) -> EndedExecution {
         let row = self.fleet.ended(id).await;
         let detail: Option<String> =
             sqlx::query_scalar("select failure_detail::text from execution_payloads where execution_id = $1")
@@ -278,7 +278,7 @@ impl Engine {
                 .await
                 .unwrap();
         let detail = detail.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap());
-        Ended { row, detail, gathered: self.gathered(id).await }
+        EndedExecution { row, detail, gathered: self.gathered(id).await }
     }
 
     /// Returns the calls that the journal holds for the record.
@@ -294,13 +294,13 @@ impl Engine {
 }
 
 /// An execution that has ended.
-pub(crate) struct Ended {
+pub(crate) struct EndedExecution {
     pub(crate) row: Value,
     pub(crate) detail: Value,
     pub(crate) gathered: Gathered,
 }
 
-impl Ended {
+impl EndedExecution {
     /// Returns the answer; the execution must have one.
     pub(crate) fn text(&self) -> &str {
         assert_eq!(self.row["status"], "FINISHED", "{} {}", self.row, self.detail);

@@ -205,8 +205,8 @@ async fn each_failure_names_its_stage_and_contract_code() {
     let timeout = ("EXEC_TIMEOUT", 504);
     let internal = ("EXEC_INTERNAL_ERROR", 500);
     /// A code of the contract and its status.
-    type Told = (&'static str, u16);
-    let cases: [(u16, Told, Told); 8] = [
+    type ContractCode = (&'static str, u16);
+    let cases: [(u16, ContractCode, ContractCode); 8] = [
         (400, upstream, internal),
         (404, upstream, internal),
         (429, upstream, internal),

@@ -37,7 +37,7 @@ pub(crate) struct TestApi {
     /// Tenant of the key in [`Self::acme`].
     pub(crate) tenant: TenantId,
     /// Calls of the hooks.
-    pub(crate) told: Arc<Told>,
+    pub(crate) told: Arc<SentNotices>,
     /// Hints for event streams.
     pub(crate) looks: UnboundedSender<Look>,
     pepper: Pepper,
@@ -55,7 +55,7 @@ fn prices() -> Prices {
 
 /// Wake-ups and announcements that the process sent to the queue.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SentNotices {
     pub(crate) woken: Mutex<Vec<(String, ExecutionId)>>,
     pub(crate) announced: Mutex<Vec<ExecutionId>>,
 }
@@ -104,7 +104,7 @@ impl TestApi {
 
     async fn serve(db: Arc<TestDb>, options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
-        let told = Arc::new(Told::default());
+        let told = Arc::new(SentNotices::default());
         let (looks, inbox) = futures::channel::mpsc::unbounded();
         let (woken, announced) = (Arc::clone(&told), Arc::clone(&told));
         let hooks = Hooks {
