@@ -1,5 +1,5 @@
 -- History of executions, partitioned by execution id (UUIDv7) and pruned by dropping partitions
--- (docs/adr/0002-storage.md). `longhaul_ensure_partitions` makes weekly partitions.
+-- (docs/adr/0002-storage.md). `longhaul_make_partition` makes weekly partitions.
 
 -- One row per ended lease.
 create table attempts (

@@ -44,6 +44,7 @@ pub mod list_filter;
 pub mod maintenance;
 pub mod outage;
 pub mod outcomes;
+mod partitions;
 pub mod platform;
 mod pool;
 pub mod provider_failures;

@@ -289,15 +289,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn tidy(&self, weeks_ahead: i32) -> Result<(), StoreError> {
-        sqlx::query!(
-            r#"
-            select longhaul_ensure_partitions($1) as "made!"
-            where pg_try_advisory_xact_lock(hashtext('longhaul.partitions'))
-            "#,
-            weeks_ahead,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
+        self.make_partitions(weeks_ahead).await?;
         sqlx::query!(
             r#"
             delete from workers w

@@ -22,7 +22,7 @@ const MARGIN: Duration = Duration::from_secs(24 * 3_600);
 /// Executions deleted by one statement.
 const BATCH: i64 = 1_000;
 /// Tables of history; `events` is last, because its partitions tell which weeks are prunable.
-const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
+pub(super) const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
 /// Statement timeout in milliseconds: to find out if a week is needed, its executions are read once, minutes for
 /// millions.
 const SEARCH_LIMIT: &str = "600000";

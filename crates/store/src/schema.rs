@@ -9,14 +9,15 @@ use sqlx::{
     migrate::{MigrateError, Migrator},
 };
 
-use super::{Store, StoreError};
+use super::{
+    Store, StoreError,
+    partitions::{LOCK_NOT_AVAILABLE, make_partitions},
+};
 
 /// Tables, indexes and views, embedded from `migrations/`.
 static TABLES: Migrator = sqlx::migrate!("../../migrations");
 /// Name and definition of each database function, embedded from `migrations/functions/` in dependency order.
 static FUNCTIONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/functions.rs"));
-/// SQLSTATE of a lock that was not acquired within `lock_timeout`.
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 /// Key of the advisory lock under which functions are applied.
 const LOCK: i64 = 0x6c6f_6e67_6861_756c;
 /// Message wherever a missing schema is the cause.
@@ -128,7 +129,7 @@ pub async fn migrate(connection: &mut PgConnection) -> Result<(), StoreError> {
         error => StoreError::Conflict(format!("migration failed: {error}")),
     })?;
     apply_functions(connection).await?;
-    sqlx::query!("select longhaul_ensure_partitions($1) as made", WEEKS_AHEAD).fetch_one(&mut *connection).await?;
+    make_partitions(&mut *connection, WEEKS_AHEAD).await?;
     sqlx::query!("select longhaul_enable_vectors() as is_there").fetch_one(connection).await?;
     Ok(())
 }

@@ -21,7 +21,7 @@ fn retention() -> Retention {
 
 /// A worker at the shifted time of the database's clock, with the partitions of that time.
 async fn worker_of_the_time(world: &World) -> TestWorker {
-    sqlx::query("select longhaul_ensure_partitions(1)").execute(world.pool()).await.unwrap();
+    world.store.make_partitions(1).await.unwrap();
     // Ids use the database's clock as last measured.
     world.store.now().await.unwrap();
     world.worker().await
@@ -159,4 +159,29 @@ async fn week_in_use_is_dropped_after_its_reader() {
     let pruned = within("the pruning", SOON, pruning).await.unwrap().unwrap();
     assert_eq!((pruned.weeks.is_empty(), pruned.executions), (false, 1));
     world.check().await;
+}
+
+/// A dump reads every partition for hours. Its locks must not stop the writes of the fleet, and neither must
+/// partitions that wait for them.
+#[tokio::test]
+async fn locked_table_gets_its_partitions_later() {
+    let world = World::create().await;
+    world.shift_clock(40.0 * DAY).await;
+    let mut dump = world.pool().begin().await.unwrap();
+    sqlx::query("lock table steps, steps_default in access share mode").execute(&mut *dump).await.unwrap();
+    let missing = "select count(*) from unnest(array['attempts', 'steps', 'events']) as t (name)
+         where to_regclass(t.name || '_' || to_char(date_trunc('week', longhaul_now() at time zone 'UTC'), 'YYYYMMDD')) is null";
+    let missing = async || sqlx::query_scalar::<_, i64>(missing).fetch_one(world.pool()).await.unwrap();
+    assert_eq!(missing().await, 3);
+    // Last week, this week and the next of two tables.
+    assert_eq!(world.store.make_partitions(1).await.unwrap(), 6);
+    assert_eq!(missing().await, 1);
+    dump.rollback().await.unwrap();
+    assert_eq!(world.store.make_partitions(1).await.unwrap(), 3);
+    assert_eq!((missing().await, world.store.make_partitions(1).await.unwrap()), (0, 0));
+    // They take rows of this week.
+    let worker = worker_of_the_time(&world).await;
+    one(&world, &worker, finish()).await;
+    let outside: i64 = sqlx::query_scalar("select count(*) from steps_default").fetch_one(world.pool()).await.unwrap();
+    assert_eq!(outside, 0);
 }
