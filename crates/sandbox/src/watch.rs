@@ -26,7 +26,7 @@ const MEMORY: [&str; 4] = ["RssAnon:", "RssShmem:", "VmSwap:", "HugetlbPages:"];
 /// Maximum number of consecutive measurements in which a process could not be inspected. An honest process is
 /// opaque for a moment; a hostile one gains a quarter of a second of writing.
 const OBSCURED: u32 = 10;
-/// CAP_SYS_PTRACE (bit 19), the right to inspect processes of another user.
+/// `CAP_SYS_PTRACE` (bit 19), the right to inspect processes of another user.
 const SYS_PTRACE: u64 = 1 << 19;
 
 /// Returns all processes below this one, parents before children. Orphans are included: the warden is their
