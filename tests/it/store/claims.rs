@@ -63,7 +63,7 @@ async fn concurrent_submit_is_claimed_once() {
     });
     eventually("the claim waits", SOON, async || {
         let sql = "select count(*) from pg_stat_activity where datname = current_database()
-            and wait_event_type = 'Lock' and query like '%from longhaul_claim(%' and pid <> pg_backend_pid()";
+            and wait_event_type = 'Lock' and query like '-- Claims the next runnable%'";
         let waiting: i64 = sqlx::query_scalar(sql).fetch_one(world.pool()).await.unwrap();
         if waiting == 1 { Ok(()) } else { Err(waiting) }
     })
