@@ -1,6 +1,6 @@
 //! Costs of executions besides time: CPU time of every part, write-ahead log and transactions.
 
-use longhaul_store::bare_commits::Written;
+use longhaul_store::bare_commits::LogPosition;
 use serde_json::{Map, Value, json};
 
 use super::environment::{BenchEnvironment, Used};
@@ -8,7 +8,7 @@ use super::environment::{BenchEnvironment, Used};
 /// Readings of the counters at one moment.
 pub(super) struct Meter {
     used: Used,
-    written: Written,
+    log: LogPosition,
 }
 
 /// Average costs per execution.
@@ -16,12 +16,13 @@ pub(super) struct Costs {
     /// Per 1,000 executions.
     used: Used,
     wal_bytes: f64,
+    /// Transactions that write.
     commits: f64,
 }
 
 impl Meter {
     pub(super) async fn read(environment: &BenchEnvironment) -> anyhow::Result<Self> {
-        Ok(Self { used: environment.used(), written: environment.store.written().await? })
+        Ok(Self { used: environment.used(), log: environment.store.log_position().await? })
     }
 
     /// The costs per execution since this reading.
@@ -30,8 +31,8 @@ impl Meter {
         let each = |now: i64, then: i64| (now - then) as f64 / executions.max(1) as f64;
         Ok(Costs {
             used: now.used.per_thousand(self.used, executions),
-            wal_bytes: each(now.written.wal_bytes, self.written.wal_bytes),
-            commits: each(now.written.commits, self.written.commits),
+            wal_bytes: each(now.log.wal_bytes, self.log.wal_bytes),
+            commits: each(now.log.transaction_ids, self.log.transaction_ids),
         })
     }
 }
