@@ -12,29 +12,35 @@ impl Store {
     /// partition a long-running reader keeps locked is left for the next call. Returns the number of partitions made.
     ///
     /// # Errors
-    /// Postgres is unavailable.
+    /// Postgres is unavailable, or a table refuses its partitions. The others got theirs.
     pub async fn make_partitions(&self, weeks_ahead: i32) -> Result<u32, StoreError> {
-        Ok(make_partitions(&mut *self.pool.acquire().await?, weeks_ahead).await?)
+        let (mut made, mut failed) = (0, None);
+        for table in HISTORY {
+            match make_partitions_of(&mut *self.pool.acquire().await?, table, weeks_ahead).await {
+                Ok(count) => made += count,
+                Err(error) if is_lock_timeout(&error) => {
+                    tracing::info!(table, "a reader keeps the default partition locked; partitions are made later");
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(made), |error| Err(error.into()))
     }
 }
 
-pub(super) async fn make_partitions(connection: &mut PgConnection, weeks_ahead: i32) -> Result<u32, sqlx::Error> {
+/// Makes the missing partitions of one table.
+pub(super) async fn make_partitions_of(
+    connection: &mut PgConnection,
+    table: &str,
+    weeks_ahead: i32,
+) -> Result<u32, sqlx::Error> {
     let mut made = 0;
-    for table in HISTORY {
-        loop {
-            let name = sqlx::query_scalar!("select longhaul_make_partition($1, $2)", table, weeks_ahead)
-                .fetch_one(&mut *connection)
-                .await;
-            match name {
-                Ok(Some(_)) => made += 1,
-                Ok(None) => break,
-                Err(error) if is_lock_timeout(&error) => {
-                    tracing::info!(table, "a reader keeps the default partition locked; partitions are made later");
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+    while sqlx::query_scalar!("select longhaul_make_partition($1, $2)", table, weeks_ahead)
+        .fetch_one(&mut *connection)
+        .await?
+        .is_some()
+    {
+        made += 1;
     }
     Ok(made)
 }

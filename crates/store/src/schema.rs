@@ -11,7 +11,8 @@ use sqlx::{
 
 use super::{
     Store, StoreError,
-    partitions::{LOCK_NOT_AVAILABLE, make_partitions},
+    partitions::{LOCK_NOT_AVAILABLE, make_partitions_of},
+    prune::HISTORY,
 };
 
 /// Tables, indexes and views, embedded from `migrations/`.
@@ -129,7 +130,11 @@ pub async fn migrate(connection: &mut PgConnection) -> Result<(), StoreError> {
         error => StoreError::Conflict(format!("migration failed: {error}")),
     })?;
     apply_functions(connection).await?;
-    make_partitions(&mut *connection, WEEKS_AHEAD).await?;
+    for table in HISTORY {
+        make_partitions_of(&mut *connection, table, WEEKS_AHEAD)
+            .await
+            .map_err(|error| failed("a partition cannot be made", error))?;
+    }
     sqlx::query!("select longhaul_enable_vectors() as is_there").fetch_one(connection).await?;
     Ok(())
 }

@@ -186,3 +186,15 @@ async fn locked_table_gets_its_partitions_later() {
     let outside: i64 = sqlx::query_scalar("select count(*) from steps_default").fetch_one(world.pool()).await.unwrap();
     assert_eq!(outside, 0);
 }
+
+#[tokio::test]
+async fn week_with_rows_in_the_default_is_passed_over() {
+    let world = World::create().await;
+    world.shift_clock(60.0 * DAY).await;
+    let early = "insert into events (execution_id, seq, at, kind)
+         values (longhaul_uuid_floor(longhaul_now()), 1, longhaul_now(), 'submitted')";
+    sqlx::query(early).execute(world.pool()).await.unwrap();
+    // Last week, this week and the next of three tables, without this week's events.
+    assert_eq!(world.store.make_partitions(1).await.unwrap(), 8);
+    assert_eq!(world.store.make_partitions(1).await.unwrap(), 0);
+}

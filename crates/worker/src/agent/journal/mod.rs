@@ -281,11 +281,10 @@ impl Journal {
     /// # Errors
     /// An interrupt, or a failure of the store.
     pub(crate) async fn flush(&mut self) -> Step<()> {
-        if let Some(write) = self.under_way.take() {
-            self.commit(write).await?;
-        }
+        let is_cancelled = self.resend().await?;
         match self.take_pending() {
             Some(write) => self.commit(Arc::new(write)).await,
+            None if is_cancelled => Err(Interrupt::Cancelled.into()),
             None => Ok(()),
         }
     }
@@ -296,10 +295,20 @@ impl Journal {
     /// # Errors
     /// An interrupt, or a failure of the store while an earlier write is sent again.
     pub(crate) async fn last_write(&mut self) -> Step<Option<JournalWrite>> {
-        if let Some(write) = self.under_way.take() {
-            self.commit(write).await?;
-        }
+        // The end of the lease looks for a cancel itself.
+        self.resend().await?;
         Ok(self.take_pending())
+    }
+
+    /// Sends a write with unknown outcome again. Returns true if a cancel was requested: pending writes belong to the
+    /// record all the same.
+    async fn resend(&mut self) -> Step<bool> {
+        let Some(write) = self.under_way.take() else { return Ok(false) };
+        match self.commit(write).await {
+            Ok(()) => Ok(false),
+            Err(StepError::Interrupt(Interrupt::Cancelled)) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     fn has_pending_turn(&self) -> bool {

@@ -393,12 +393,19 @@ impl<'a> Tick<'a> {
 
     /// Records what calls came to, in one commit, then starts what waited for them.
     async fn ended(&mut self, all: Vec<CompletedCall>) -> Step<()> {
-        let (count, mut endings, mut events) = (all.len(), Vec::new(), VecDeque::new());
+        let (count, mut endings, mut events, mut refused) = (all.len(), Vec::new(), VecDeque::new(), None);
         for mut ran in all {
             self.journal.at(Point::CallAnswered).await;
             let waits = self.journal.waits_for_server(self.agent, &mut ran);
             let (index, failure) = (ran.index, ran.outcome.ends_run.clone());
-            let fate = self.record_ran(ran)?;
+            let fate = match self.record_ran(ran) {
+                Ok(fate) => fate,
+                // The other calls of the batch have run as well.
+                Err(error) => {
+                    refused = Some(error);
+                    continue;
+                }
+            };
             match failure {
                 Some(_) if waits => endings.push(Interrupt::Waiting.into()),
                 Some(failure) => endings.push(failure.into()),
@@ -406,6 +413,9 @@ impl<'a> Tick<'a> {
             }
         }
         self.journal.flush().await?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
         for _ in 0..count {
             self.journal.at(Point::CallRecorded).await;
         }
