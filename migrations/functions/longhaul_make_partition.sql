@@ -1,6 +1,7 @@
--- Makes the first missing weekly partition of one history table, from last week to `weeks` ahead, and returns its name;
--- null if none is missing. One table per call, so that a transaction waits for the locks of one table only. A week whose
--- rows are in the default partition already cannot be attached and is passed over; the metric of such rows alarms.
+-- Makes the first missing weekly partition of one history table, from last week to `weeks` ahead, and returns its
+-- name; null if none is missing. One table per call, so that a transaction waits for the locks of one table only. A
+-- week whose rows are in the default partition already cannot be attached and is passed over; the metric of such rows
+-- alarms.
 --
 -- The partition is made apart and then attached: `create table … partition of` would lock the parent against all reads
 -- and writes, an attach locks the default partition only. The short lock timeout keeps a long-running reader of the
