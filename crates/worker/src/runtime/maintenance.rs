@@ -1,6 +1,8 @@
 //! Fleet-wide duties: bury dead workers, reap their executions, wake due executions, republish wake-ups. The
 //! first worker to take a due duty runs it (core-rules 23, docs/adr/0038-one-sweep.md). A duty that runs twice
 //! does no harm, because the store skips locked rows.
+//!
+//! Over 500 lines: the table of the duties stands beside what each of them does.
 
 use std::{sync::Arc, time::Duration};
 

@@ -2,8 +2,9 @@
 //!
 //! Invariants:
 //! - A recorded step is never executed again; resume replays the record and rebuilds nothing (core-rules 7).
-//! - A step is committed before anything acts on its result; the intent of a side-effecting call is committed
-//!   before it runs.
+//! - A step is committed before anything with an effect acts on its result (the last turn may be committed with the
+//!   end of its run, docs/adr/0041-one-commit-ends-a-run.md); the intent of a side-effecting call is committed before
+//!   it runs.
 //! - Steps without cost or side effect (prompt, verdict, correction) wait for the next commit; if they are lost,
 //!   they are repeated.
 //! - Before anything is launched the lease must be fresh and the worker not draining
@@ -12,6 +13,7 @@
 pub(crate) mod budget;
 mod calls;
 mod children;
+mod commit;
 mod compress;
 mod detached;
 mod limits;
@@ -37,7 +39,6 @@ use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolEffect,
 use longhaul_shared::domain::{ExecutionId, TenantId};
 use longhaul_store::{
     StoreError,
-    budgets::Settlement,
     journal::{Hash, JournalStep, JournalWrite, MessageBytes, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
     lease_writer::LeaseWriter,
 };
@@ -46,6 +47,7 @@ use serde_json::{Value, json};
 
 pub(crate) use calls::{Answered, CompletedCall, RanAs, Recalled, Reply, call_key};
 pub(crate) use children::{NotStarted, Task};
+use commit::Pending;
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
@@ -75,22 +77,6 @@ use crate::{
 
 /// Maximum characters of a step's preview.
 const PREVIEW_CHARS: usize = 200;
-
-/// Steps, events, counts and settlements for the next commit.
-#[derive(Debug, Default)]
-struct Pending {
-    steps: Vec<JournalStep>,
-    events: Vec<NewEvent>,
-    turns: i32,
-    calls: i32,
-    settlements: Vec<Settlement>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.events.is_empty() && self.settlements.is_empty()
-    }
-}
 
 /// An attempt's view of its execution's journal.
 pub(crate) struct Journal {
@@ -274,80 +260,6 @@ impl Journal {
     /// Wake counter as of the last commit.
     pub(crate) fn wake_seq(&self) -> i32 {
         self.wake_seq
-    }
-
-    /// Commits all pending writes.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
-    pub(crate) async fn flush(&mut self) -> Step<()> {
-        let is_cancelled = self.resend().await?;
-        match self.take_pending() {
-            Some(write) => self.commit(Arc::new(write)).await,
-            None if is_cancelled => Err(Interrupt::Cancelled.into()),
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the pending writes for the statement that ends the lease, after sending again a write with unknown
-    /// outcome.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store while an earlier write is sent again.
-    pub(crate) async fn last_write(&mut self) -> Step<Option<JournalWrite>> {
-        // The end of the lease looks for a cancel itself.
-        self.resend().await?;
-        Ok(self.take_pending())
-    }
-
-    /// Sends a write with unknown outcome again. Returns true if a cancel was requested: pending writes belong to the
-    /// record all the same.
-    async fn resend(&mut self) -> Step<bool> {
-        let Some(write) = self.under_way.take() else { return Ok(false) };
-        match self.commit(write).await {
-            Ok(()) => Ok(false),
-            Err(StepError::Interrupt(Interrupt::Cancelled)) => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn has_pending_turn(&self) -> bool {
-        self.pending.steps.iter().any(|step| step.kind == StepKind::Turn)
-    }
-
-    fn take_pending(&mut self) -> Option<JournalWrite> {
-        if self.pending.is_empty() {
-            return None;
-        }
-        let pending = std::mem::take(&mut self.pending);
-        Some(JournalWrite {
-            id: self.id,
-            token: self.control.token,
-            write: self.writes + 1,
-            steps: pending.steps,
-            events: pending.events,
-            turns: pending.turns,
-            calls: pending.calls,
-            settlements: pending.settlements,
-        })
-    }
-
-    async fn commit(&mut self, write: Arc<JournalWrite>) -> Step<()> {
-        self.under_way = Some(write.clone());
-        let recorded = self.writer.record(write.clone()).await;
-        // The outcome is known now. A refused write leaves its number to the next write.
-        self.under_way = None;
-        let recorded = recorded.map_err(from_store)?;
-        self.writes = write.write;
-        if write.is_progress() {
-            self.control.clear();
-        }
-        self.wake_seq = recorded.wake_seq;
-        self.deps.publisher.look([self.id.0]);
-        if write.settlements.iter().any(|settlement| !settlement.is_estimate) {
-            self.fold_budget().await;
-        }
-        if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }
 
     /// The next recorded step of `kind`. Skipped steps of other kinds mean that the code now takes another path

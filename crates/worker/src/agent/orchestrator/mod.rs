@@ -7,6 +7,8 @@
 //! - A reply that breaks after a call has started is never requested again: its received part counts.
 //! - Every call of a reply gets exactly one result, and the results are in the order of the calls.
 //! - A call that waits for a person or another execution, and a draining worker, never stop the calls that run.
+//!
+//! Over 500 lines: one tick in one file, because its steps share the state of its calls.
 
 mod call_intake;
 mod detached;
