@@ -126,7 +126,9 @@ create table execution_payloads (
     failure_detail json,
     traceparent text,
     -- System prompt and model of a fork, or the contract's run; null for everything else.
-    overrides json
+    overrides json,
+    -- Time at which its texts were erased, here and in its history (docs/adr/0044-erasure.md).
+    erased_at timestamptz
 ) with (fillfactor = 70);
 
 -- Parked executions by reason: the work list of the sweep. A row exists exactly as long as the execution waits

@@ -65,3 +65,21 @@ from (
 join tenants t on t.id = c.tenant_id
 group by t.org_id, t.group_id, c.definition_key, c.agent_key, c.day, c.status
 having sum(c.n) <> 0;
+
+-- Use of models and tools by execution, kind (`model`, `tool`) and name. `cost_usd` leaves out calls of unknown cost.
+-- A read of one execution, or of a range of ids, reads the partitions of those ids only.
+create view execution_usage as
+select
+    s.execution_id,
+    case s.kind when 'turn' then 'model' else 'tool' end as kind,
+    coalesce(s.name, '') as name,
+    count(*) as calls,
+    count(*) filter (where s.failure_code is not null) as errors,
+    sum(s.input_tokens) as input_tokens,
+    sum(s.output_tokens) as output_tokens,
+    sum(s.cached_tokens) as cached_tokens,
+    sum(s.cost) / 1000000000.0 as cost_usd,
+    extract(epoch from sum(s.finished_at - s.started_at))::float8 as seconds
+from steps s
+where s.kind in ('turn', 'call') and s.attempt > 0
+group by s.execution_id, s.kind, coalesce(s.name, '');

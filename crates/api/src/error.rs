@@ -72,6 +72,8 @@ pub(crate) enum ApiError {
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
+    ExecutionNotEnded(ExecutionId),
+    ExecutionErased,
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
@@ -110,6 +112,8 @@ impl ApiError {
             Self::IdempotencyKeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::ExecutionNotEnded(_)
+            | Self::ExecutionErased
             | Self::NotReleasable(_)
             | Self::NoBudget
             | Self::StaleHash
@@ -169,6 +173,8 @@ impl ApiError {
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
+            Self::ExecutionNotEnded(_) => "execution_not_ended",
+            Self::ExecutionErased => "execution_erased",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
@@ -228,6 +234,8 @@ impl ApiError {
             ),
             Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
+            Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
+            Self::ExecutionErased => "the texts of the execution were erased".into(),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
             Self::NotReleasable(why) => match why {
@@ -320,6 +328,8 @@ impl ApiError {
             | Self::AgentNotAllowed(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
+            | Self::ExecutionNotEnded(_)
+            | Self::ExecutionErased
             | Self::SelfApproval
             | Self::CrossSite
             | Self::StaleHash

@@ -33,6 +33,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::retry::retry))
         .routes(routes!(executions::fork::fork))
         .routes(routes!(executions::budget::raise))
+        .routes(routes!(executions::erase::erase))
         // people
         .routes(routes!(human_requests::list::approvals))
         .routes(routes!(human_requests::get::approval))

@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use longhaul_cli::commands::sandbox;
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, fork, get, ingest, keys, ledger,
+        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, erase, fork, get, ingest, keys, ledger,
         limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
         verify, watch, why, with_servers, worker,
     },
@@ -45,6 +45,7 @@ enum Command {
     List(list::ListArgs),
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
+    Erase(erase::EraseArgs),
     Retry(retry::RetryArgs),
     Fork(fork::ForkArgs),
     Compare(compare::CompareArgs),
@@ -121,6 +122,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::List(args) => run::plain(list::run(args, context)),
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
+        Command::Erase(args) => run::plain(erase::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
         Command::Fork(args) => run::plain(fork::run(args, context)),
         Command::Compare(args) => run::plain(compare::run(args, context)),

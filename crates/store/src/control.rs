@@ -60,6 +60,8 @@ pub struct Fork {
 pub struct Origin {
     /// Only a FAILED execution can be retried; any can be forked.
     pub status: ExecutionStatus,
+    /// True if its texts were erased: it can be neither retried nor forked.
+    pub is_erased: bool,
     pub failure_code: Option<String>,
     /// Number of the last recorded step; 0 if none was recorded or none is kept.
     pub last_step: i32,
@@ -204,7 +206,7 @@ impl Store {
             r#"
             select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key, e.priority,
                 e.metadata, e.status::text as "status!", e.failure_code, p.input::text as "input!",
-                p.overrides::text as overrides,
+                p.overrides::text as overrides, p.erased_at is not null as "is_erased!",
                 coalesce((select max(s.seq) from steps s where s.execution_id = e.id), 0) as "last_step!",
                 extract(epoch from e.deadline_at - e.created_at)::float8 as "deadline!",
                 extract(epoch from e.active_timeout)::float8 as "active_timeout!"
@@ -222,6 +224,7 @@ impl Store {
         Ok(Some(Origin {
             status: ExecutionStatus::parse(&row.status)
                 .ok_or_else(|| StoreError::Corrupt(format!("status `{}` is unknown", row.status)))?,
+            is_erased: row.is_erased,
             failure_code: row.failure_code,
             last_step: row.last_step,
             overrides: match row.overrides {

@@ -66,6 +66,8 @@ pub struct ExecutionSummary {
     pub finished_at: Option<DateTime<Utc>>,
     pub deadline_at: DateTime<Utc>,
     pub cancel_requested_at: Option<DateTime<Utc>>,
+    /// Time at which its texts were erased.
+    pub erased_at: Option<DateTime<Utc>>,
     /// Execution of which it is a person's retry.
     pub retry_of: Option<ExecutionId>,
     /// Execution that a fork continues, and the first step that it does not share with it.
@@ -133,6 +135,7 @@ struct Row {
     finished_at: Option<DateTime<Utc>>,
     deadline_at: DateTime<Utc>,
     cancel_requested_at: Option<DateTime<Utc>>,
+    erased_at: Option<DateTime<Utc>>,
     retry_of: Option<Uuid>,
     forked_from: Option<Uuid>,
     forked_before: Option<i32>,
@@ -187,6 +190,7 @@ impl TryFrom<Row> for ExecutionSummary {
             finished_at: row.finished_at,
             deadline_at: row.deadline_at,
             cancel_requested_at: row.cancel_requested_at,
+            erased_at: row.erased_at,
             retry_of: row.retry_of.map(ExecutionId),
             forked_from: row.forked_from.map(ExecutionId).zip(row.forked_before),
             parent: row.parent_id.map(ExecutionId),
@@ -219,7 +223,7 @@ macro_rules! page {
                 e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
                 e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
                 e.input_tokens, e.output_tokens, e.cost, e.uncosted_turns, extract(epoch from e.active_time)::float8 as active_seconds,
-                e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, e.retry_of,
+                e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of,
                 e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by, e.worker_id, e.metadata, e.event_seq,
             "# + $($bodies)* + r#"
             from page

@@ -28,6 +28,7 @@ pub mod definitions;
 pub mod document_generations;
 pub mod durability;
 pub mod duties;
+pub mod erasure;
 pub mod error;
 pub mod events;
 pub mod executions;

@@ -72,6 +72,7 @@ impl ExecutionRecord {
             finished_at: None,
             deadline_at: beginning.deadline_at,
             cancel_requested_at: None,
+            erased_at: None,
             retry_of: new.retry_of,
             forked_from: None,
             parent: None,

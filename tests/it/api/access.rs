@@ -20,6 +20,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}/waiting", ExecutionsRead),
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
+        (Method::DELETE, "/v1/executions/{id}/content", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/fork", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/budget", ExecutionsWrite),

@@ -5,6 +5,7 @@ mod batch;
 mod budget;
 mod cancel;
 mod definitions;
+mod erase;
 mod events;
 mod fork;
 mod limits;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_store::journal::StepKind::{Prompt, Turn};
+use longhaul_store::journal::StepKind::{Call, Prompt, Turn};
 use longhaul_store::lease_writer::LeaseWriter;
 use longhaul_store::submit::NewExecution;
 use longhaul_store::{Store, StoreOptions};
@@ -237,4 +237,30 @@ async fn plans_made_on_empty_table_do_not_scan_backlog() {
     // One or two entries per execution. A claim of fifty that scans the backlog reads thousands, sixty times as
     // many.
     assert!(read <= 4 * i64::try_from(EXECUTIONS).unwrap(), "{read} entries read");
+}
+
+#[tokio::test]
+async fn usage_view_adds_up_models_and_tools() {
+    let world = World::create().await;
+    world.submit(1).await;
+    let worker = world.worker().await;
+    let claimed = worker.claim_one().await;
+    let mut failed = step(3, Call, "failed call");
+    (failed.name, failed.failure_code) = (Some("search".into()), Some("runtime".into()));
+    let mut call = step(2, Call, "call");
+    call.name = Some("search".into());
+    let steps = vec![step(1, Turn, "turn"), call, failed, step(4, Turn, "answer")];
+    worker.record(write(&claimed, 1, steps)).await.unwrap();
+    let rows: Vec<(String, String, i64, i64, Option<i64>)> = sqlx::query_as(
+        "select kind, name, calls, errors, input_tokens from execution_usage where execution_id = $1 order by kind",
+    )
+    .bind(claimed.id.0)
+    .fetch_all(world.pool())
+    .await
+    .unwrap();
+    let expected = [("model", "scripted", 2, 0, Some(20)), ("tool", "search", 2, 1, Some(20))];
+    assert_eq!(
+        rows,
+        expected.map(|(kind, name, calls, errors, tokens)| (kind.into(), name.into(), calls, errors, tokens))
+    );
 }

@@ -9,6 +9,7 @@ pub mod compare;
 pub mod config_check;
 pub mod demo;
 pub mod dev;
+pub mod erase;
 pub mod fork;
 pub mod get;
 pub mod ingest;

@@ -14,7 +14,7 @@ asked as materialized (
     select e.*, p.input, p.overrides
     from executions e
     join execution_payloads p on p.execution_id = e.id
-    where e.id = $3 and e.tenant_id = $2 and (e.status = 'FAILED' or $17::int is not null)
+    where e.id = $3 and e.tenant_id = $2 and (e.status = 'FAILED' or $17::int is not null) and p.erased_at is null
 ),
 -- Each release locks the group's row first, so two releases run one after the other.
 opened as (

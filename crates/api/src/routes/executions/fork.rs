@@ -75,6 +75,9 @@ pub(crate) async fn fork(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    if origin.is_erased {
+        return Err(ApiError::ExecutionErased);
+    }
     if origin.overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
     }

@@ -4,6 +4,7 @@ pub(crate) mod attempts;
 pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod cancel;
+pub(crate) mod erase;
 pub(crate) mod events;
 pub(crate) mod fork;
 pub(crate) mod get;

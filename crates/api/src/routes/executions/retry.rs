@@ -65,6 +65,9 @@ pub(crate) async fn retry(
     let from = read_from(&headers, body).await?;
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    if origin.is_erased {
+        return Err(ApiError::ExecutionErased);
+    }
     let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution, overrides, .. } =
         origin
     else {

@@ -120,6 +120,8 @@ pub(crate) struct Execution {
     pub(crate) finished_at: Option<DateTime<Utc>>,
     pub(crate) deadline_at: DateTime<Utc>,
     pub(crate) cancel_requested_at: Option<DateTime<Utc>>,
+    /// Time at which its texts were erased; null if they were not.
+    pub(crate) erased_at: Option<DateTime<Utc>>,
     pub(crate) retry_of: Option<String>,
     /// Execution whose record it shares up to a step.
     pub(crate) forked_from: Option<ForkedFrom>,
@@ -177,6 +179,7 @@ impl From<ExecutionSummary> for Execution {
             finished_at: of.finished_at,
             deadline_at: of.deadline_at,
             cancel_requested_at: of.cancel_requested_at,
+            erased_at: of.erased_at,
             retry_of: of.retry_of.map(|id| id.to_string()),
             forked_from: of.forked_from.map(|(id, step)| ForkedFrom { id: id.to_string(), step }),
             parent_id: of.parent.map(|id| id.to_string()),

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use longhaul_sdk::{Failure, Step, ToolEffect, ToolScratchpad};
+use longhaul_sdk::{Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{domain::contract_steps::NotedCall, telemetry::metrics};
 use longhaul_store::journal::{Hash, JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
@@ -254,7 +254,8 @@ impl Journal {
         };
         let outcome = error.map_or(if is_skipped { "skipped" } else { "ok" }, CallErrorKind::as_str);
         self.event("call", json!({ "tool": call.name, "outcome": outcome }));
-        self.push_result(key, call, text, body, |step| step)
+        let failure_code = error.map(|kind| kind.as_str().to_owned());
+        self.push_result(key, call, text, body, |step| JournalStep { failure_code, ..step })
     }
 
     /// Adds a call's result to the next commit, and writes it to the state at the call's destination.
@@ -339,11 +340,15 @@ impl Journal {
             }),
         );
         let ends_run = outcome.ends_run.as_ref();
+        let failure_code = match ends_run {
+            Some(failure) => Some(failure.code.to_string()),
+            None => error.map(|kind| kind.as_str().to_owned()),
+        };
         self.push_result(ready.key, &ready.written, text, body, |step| JournalStep {
             name: Some(ready.tool.clone()),
             // The retry calls the tool again, so this step must not count.
             state: if ends_run.is_some() { StepState::Spent } else { StepState::Live },
-            failure_code: ends_run.map(|failure: &Failure| failure.code.to_string()),
+            failure_code,
             took: outcome.duration,
             ..step
         })

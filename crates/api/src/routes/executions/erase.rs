@@ -1,0 +1,40 @@
+//! `DELETE /v1/executions/{id}/content`: erases the texts of an ended execution.
+
+use axum::{Json, extract::State};
+use longhaul_store::{api_keys::Scope, erasure::Erasure};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::ExecutionPath,
+    state::ApiState,
+};
+
+/// Executions whose texts are gone.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Erased {
+    /// The execution named, and everything it started.
+    executions: Vec<String>,
+}
+
+/// Erases input, output, messages, results, metadata and failure texts of an ended execution and of its descendants.
+///
+/// Ids, times, states, codes, counts, costs and the ledger of effects stay. Retries and forks of it are executions of
+/// their own, with their own copies. An erased execution can be neither retried nor forked. Idempotent.
+#[utoipa::path(delete, operation_id = "eraseExecution", path = "/v1/executions/{id}/content", tag = "executions",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "Its texts are erased, now or before", body = Erased)))]
+pub(crate) async fn erase(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ExecutionPath(id): ExecutionPath,
+) -> ApiResult<Json<Erased>> {
+    principal.need(Scope::ExecutionsWrite)?;
+    match state.store.erase_execution(principal.tenant(), id).await? {
+        Erasure::Done(ids) => Ok(Json(Erased { executions: ids.iter().map(ToString::to_string).collect() })),
+        Erasure::NotEnded(open) => Err(ApiError::ExecutionNotEnded(open)),
+        Erasure::NotFound => Err(ApiError::NotFound("execution")),
+    }
+}
