@@ -84,16 +84,17 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
     ("queue", &["shared"]),
+    ("llm", &["sdk", "shared", "store", "queue"]),
     ("retrieval", &["shared", "store"]),
-    ("worker", &["sdk", "shared", "store", "queue", "retrieval"]),
+    ("worker", &["sdk", "shared", "store", "queue", "llm", "retrieval"]),
     ("api", &["sdk", "shared", "store", "retrieval"]),
     ("sandbox", &[]),
-    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox"]),
+    ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
 ];
 
 #[test]

@@ -11,6 +11,10 @@ use std::{
     time::Duration,
 };
 
+use longhaul_shared::{
+    domain::{ExecutionId, WaitReason},
+    telemetry::metrics::{self, WakeupDrop},
+};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout, timeout_at},
@@ -24,7 +28,6 @@ use super::{
     link::Link,
     messages,
 };
-use longhaul_shared::telemetry::metrics::{self, WakeupDrop};
 
 /// Capacity of the buffer, in notes; most of a second at 10,000 submits per second.
 const BUFFER: usize = 8_192;
@@ -96,6 +99,16 @@ impl WakeupPublisher {
         let note = Note::Wake { queue: queue.clone(), hint, count, noted_at: Instant::now() };
         if self.inner.notes.try_send(note).is_err() {
             metrics::wakeups_dropped(WakeupDrop::BufferFull, count);
+        }
+    }
+
+    /// Announces that an execution is runnable again, if it waits for a worker. Does not block. A lost wake-up only
+    /// delays the execution.
+    pub fn wake(&self, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
+        if waits_for == Some(WaitReason::Worker)
+            && let Ok(queue) = QueueName::new(queue)
+        {
+            self.publish(&queue, id.0, 1);
         }
     }
 

@@ -53,6 +53,7 @@ pub mod provider_limits;
 pub mod providers;
 pub mod prune;
 pub mod quarantine;
+pub mod retry;
 pub mod schema;
 mod session;
 pub mod shares;

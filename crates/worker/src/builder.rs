@@ -6,6 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use longhaul_llm::{
+    Clocks,
+    health::Health,
+    registry::{self, Models, ModelsError},
+};
 use longhaul_queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::{
@@ -30,11 +35,6 @@ use crate::{
     agent::{host_tools::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
     deps::{Deps, Versions},
-    llm::{
-        Clocks,
-        health::Health,
-        registry::{self, Models, ModelsError},
-    },
     probe::Probe,
     runtime::{
         metrics_server,

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_llm::{health::Health, registry::Models};
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
 use longhaul_shared::{
@@ -17,7 +18,6 @@ use tokio::sync::Semaphore;
 use crate::{
     agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
-    llm::{health::Health, registry::Models},
     probe::Probe,
     tools::ToolSources,
     validators::ValidatorRegistry,

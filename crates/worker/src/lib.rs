@@ -22,23 +22,10 @@ mod agent_definition;
 mod builder;
 mod contract;
 mod deps;
-pub mod llm;
 pub mod probe;
 mod runtime;
-mod store_retry;
 pub mod tools;
 pub mod validators;
 
 pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};
-use longhaul_queue::{QueueName, producer::WakeupPublisher};
-use longhaul_shared::domain::{ExecutionId, WaitReason};
 pub use runtime::sweep_load::{SweepCounts, SweepLoad};
-
-/// Publishes a wake-up for an execution that is runnable again. A lost wake-up only delays the execution.
-pub(crate) fn wake(publisher: &WakeupPublisher, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
-    if waits_for == Some(WaitReason::Worker)
-        && let Ok(queue) = QueueName::new(queue)
-    {
-        publisher.publish(&queue, id.0, 1);
-    }
-}

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_llm::{Clocks, ModelError, ProviderKind};
 use longhaul_sdk::{FailureClass, FailureCode};
-use longhaul_worker::llm::{Clocks, ModelError, ProviderKind};
 use serde_json::json;
 
 use super::{WAYS, outcome, patient};
@@ -39,7 +39,7 @@ async fn unaccepted_connection_runs_out_the_connect_clock() {
     }
     let clocks = Clocks { connect: SHORT, ..patient() };
     let client = super::client(&format!("http://{address}"), ProviderKind::OpenAi, clocks);
-    let message = [longhaul_worker::llm::Message::user("hi")];
+    let message = [longhaul_llm::Message::user("hi")];
     let error = super::ask(&client, &super::spec(true), &message).await.0.unwrap_err();
     assert!(matches!(error, ModelError::ConnectTimeout { .. }), "{error:?}");
     assert_eq!(error.to_failure().detail, Some(json!({ "clock": "connect", "after_ms": 200 })));

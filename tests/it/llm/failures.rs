@@ -3,8 +3,8 @@
 
 use std::{error::Error, time::Duration};
 
+use longhaul_llm::{FinishReason, Message, ModelError};
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
-use longhaul_worker::llm::{FinishReason, Message, ModelError};
 use serde_json::json;
 use tokio::net::TcpListener;
 

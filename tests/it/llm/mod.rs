@@ -8,11 +8,11 @@ mod unprocessed;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_worker::llm::{
+use longhaul_llm::{
     ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, ProviderConfig,
     ProviderKind, ReplyEvent, ToolChoice,
 };
+use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use serde_json::json;
 
 use crate::support::llm::FakeLlm;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_worker::llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
+use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
 use serde_json::json;
 use tokio::sync::mpsc;
 
@@ -71,7 +71,7 @@ async fn conversation_with_calls_round_trips() {
 async fn equal_transcripts_send_equal_bytes() {
     let server = FakeLlm::start().await;
     let odd = r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800"}"#;
-    let call = longhaul_worker::llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
+    let call = longhaul_llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
     let result = Message::Tool { call_id: "c1".into(), name: "look_up".into(), text: "\u{0}".into(), is_error: true };
     let transcript =
         [Message::user("hi"), Message::Assistant { text: "t".into(), calls: vec![call], native: None }, result];
@@ -181,7 +181,7 @@ async fn whole_reply_to_a_stream_request_is_accepted() {
 async fn the_fake_model_refuses_a_broken_transcript() {
     let server = FakeLlm::start().await;
     server.answer_with(|_| reply_text("never"));
-    let unanswered = longhaul_worker::llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: "{}".into() };
+    let unanswered = longhaul_llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: "{}".into() };
     let transcript = [
         Message::user("hi"),
         Message::Assistant { text: String::new(), calls: vec![unanswered], native: None },

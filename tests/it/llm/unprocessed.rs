@@ -13,7 +13,7 @@ use axum::http::Response;
 use bytes::Bytes;
 use h2::Reason;
 use longhaul_cli::http_server::{self, HttpServer, Protocol};
-use longhaul_worker::llm::{Message, ModelError};
+use longhaul_llm::{Message, ModelError};
 use reqwest::header::HeaderMap;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},

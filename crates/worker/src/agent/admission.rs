@@ -5,13 +5,14 @@
 //! same call.
 
 use chrono::{DateTime, Utc};
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::domain::WaitReason;
 use longhaul_store::journal::Hash;
 use serde_json::Value;
 
 use super::{Agent, approval, journal::Journal};
-use crate::{llm::ToolCall, tools::CallError};
+use crate::tools::CallError;
 
 /// A call that nothing blocks any more.
 #[derive(Debug, Clone)]

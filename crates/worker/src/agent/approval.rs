@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{
     Failure, FailureCode, Step,
     approvals::{Access, OnReject},
@@ -22,10 +23,7 @@ use super::{
     host_tools::HostTool,
     journal::{Journal, Wanted},
 };
-use crate::{
-    llm::ToolCall,
-    tools::{CallError, CallErrorKind, cut},
-};
+use crate::tools::{CallError, CallErrorKind, cut};
 
 /// Maximum replacements of one call, with one decision each.
 const MAX_ROUNDS: i32 = 8;

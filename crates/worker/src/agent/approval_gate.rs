@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::Step;
 use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
 use serde_json::{Value, json};
@@ -18,10 +19,7 @@ use super::{
     references::Path,
     transcript::hash_parts,
 };
-use crate::{
-    llm::ToolCall,
-    tools::{CallError, CallErrorKind},
-};
+use crate::tools::{CallError, CallErrorKind};
 
 /// State of a gate.
 #[derive(Debug)]

@@ -22,6 +22,7 @@ mod spawn_sub_agent;
 pub(crate) mod tool_list;
 pub(crate) mod transcript;
 
+use longhaul_llm::{ToolCall, health::Route};
 use longhaul_sdk::AgentConfig;
 use longhaul_shared::domain::{RetryPolicy, redaction::Secrets};
 use policy::Policy;
@@ -29,10 +30,7 @@ use profile::Profile;
 use serde_json::Value;
 use tool_list::ToolList;
 
-use crate::{
-    llm::{ToolCall, health::Route},
-    tools::Toolbox,
-};
+use crate::tools::Toolbox;
 
 /// An agent, prepared for the attempts that run it.
 pub(crate) struct Agent {

@@ -1,5 +1,6 @@
 //! Differences between the surfaces that an agent runs for. The profile is chosen once, when the agent is prepared.
 
+use longhaul_llm::{Message, ModelError, ToolCall};
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::domain::contract_steps::{NotedCall, NotedModel};
 use serde_json::{Value, json};
@@ -7,7 +8,6 @@ use serde_json::{Value, json};
 use super::journal::Reply;
 use crate::{
     contract::{Contract, Retrieval},
-    llm::{Message, ModelError, ToolCall},
     tools::CallError,
 };
 

@@ -8,14 +8,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
 use serde_json::{Value, json};
 
 use super::references::{self, Features, PlannedCall, Signature};
-use crate::{
-    llm::ToolCall,
-    tools::{CallError, CallErrorKind, SchemaCache, cut},
-};
+use crate::tools::{CallError, CallErrorKind, SchemaCache, cut};
 
 pub(crate) use longhaul_sdk::spec::SUBMIT_OUTPUT;
 

@@ -3,11 +3,11 @@
 
 use std::{ops::Range, sync::Arc};
 
+use longhaul_llm::Message;
 use longhaul_store::journal::Hash;
 use sha2::{Digest, Sha256};
 
 use super::tool_list::Offer;
-use crate::llm::Message;
 
 /// Divisor of the window: the tail kept by a compression fills at most a third, the rest is room to continue.
 const TAIL_SHARE: u64 = 3;

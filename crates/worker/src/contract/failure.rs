@@ -7,7 +7,7 @@ use longhaul_sdk::Failure;
 use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure};
 use serde_json::Value;
 
-use crate::llm::ModelError;
+use longhaul_llm::ModelError;
 
 /// Status recorded for a call without an answer in time.
 const GATEWAY_TIMEOUT: u16 = 504;

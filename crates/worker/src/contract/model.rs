@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::{
+    health::Route,
+    platform::{PlatformConfig, PlatformModel, RequestFormat},
+};
 use longhaul_sdk::{Failure, spec::ModelSpec};
 use longhaul_shared::domain::{
     contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, Resource},
@@ -10,13 +14,7 @@ use longhaul_shared::domain::{
 use serde_json::Value;
 
 use super::{failure, platform::Platform};
-use crate::{
-    deps::Deps,
-    llm::{
-        health::Route,
-        platform::{PlatformConfig, PlatformModel, RequestFormat},
-    },
-};
+use crate::deps::Deps;
 
 const ADAPTER: &str = "openai_compatible_llm";
 const COMPLETIONS: &str = "/v1/chat/completions";

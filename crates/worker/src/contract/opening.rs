@@ -2,7 +2,7 @@
 
 use longhaul_shared::domain::contract::{self, Role};
 
-use crate::llm::Message;
+use longhaul_llm::Message;
 
 /// Returns the messages in the contract's order.
 pub(super) fn opening(

@@ -5,6 +5,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_llm::{
+    EndpointError,
+    platform::{PlatformConfig, PlatformModel},
+};
 use longhaul_retrieval::Retriever;
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
@@ -12,13 +16,7 @@ use longhaul_store::Store;
 use reqwest::Client;
 use secrecy::SecretString;
 
-use crate::{
-    llm::{
-        EndpointError,
-        platform::{PlatformConfig, PlatformModel},
-    },
-    tools::{SecretResolver, platform_client},
-};
+use crate::tools::{SecretResolver, platform_client};
 
 /// Clients cached in memory. Bounded because snapshots may name any endpoint.
 const MAX_CLIENTS: usize = 1_000;

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use longhaul_llm::{Message, ModelError, ToolCall};
 use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
 use longhaul_shared::domain::{
     RetryPolicy,
@@ -28,7 +29,6 @@ use crate::{
         tool_list::{Task, ToolList},
     },
     deps::Deps,
-    llm::{Message, ModelError, ToolCall},
     tools::{CallErrorKind, Toolbox},
 };
 

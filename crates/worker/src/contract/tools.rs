@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_llm::{Answer, Scrub};
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
     ascii_json::sorted_ascii,
@@ -21,10 +22,7 @@ use super::{
     failure::{CallFailure, of_service},
     item::Noted,
 };
-use crate::{
-    llm::{Answer, Scrub},
-    tools::{CallErrorKind, CallOutcome, cut},
-};
+use crate::tools::{CallErrorKind, CallOutcome, cut};
 
 /// Largest answer read of a service, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;

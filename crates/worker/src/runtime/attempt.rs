@@ -24,6 +24,7 @@ use longhaul_store::{
     claims::Claimed,
     definitions::{AGENT_DEFINITION, PinnedVersions},
     journal::{Loaded, StoredJournal},
+    retry::patiently,
 };
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -48,7 +49,6 @@ use crate::{
     contract,
     deps::{AttemptDeps, Deps},
     probe::Point,
-    store_retry::patiently,
     validators::{effective_validators, is_built_in, with_output_schema},
 };
 

@@ -168,7 +168,7 @@ async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
     publisher.look([claimed.id.0]);
     announce(&deps.shared, &concluded.woken);
     if !concluded.status.is_terminal() {
-        crate::wake(publisher, &concluded.queue, claimed.id, concluded.wait_reason);
+        publisher.wake(&concluded.queue, claimed.id, concluded.wait_reason);
         return;
     }
     if claimed.has_budget {
@@ -177,7 +177,7 @@ async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
     if let Some(parent) = concluded.parent {
         // The parent may be runnable now; otherwise the wake-up has no effect.
         publisher.look([parent.0]);
-        crate::wake(publisher, &concluded.queue, parent, Some(WaitReason::Worker));
+        publisher.wake(&concluded.queue, parent, Some(WaitReason::Worker));
     }
 }
 

@@ -33,7 +33,7 @@ use super::{
     lease::{HeldLeases, WorkerLease},
     pool::Serves,
 };
-use crate::{deps::Deps, wake};
+use crate::deps::Deps;
 
 /// Executions moved by one statement.
 const CHUNK: i64 = 500;
@@ -132,7 +132,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
                 Some(code) => {
                     tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
                 }
-                None => wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker)),
+                None => deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker)),
             }
         }
         if !reaped.is_empty() {
@@ -406,7 +406,7 @@ async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Result<(), Sto
 pub(crate) fn announce(deps: &Deps, woken: &[Runnable]) {
     deps.publisher.look(woken.iter().map(|one| one.id.0));
     for one in woken {
-        wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker));
+        deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker));
     }
 }
 
@@ -482,7 +482,7 @@ pub(crate) async fn reconcile(
                     match writer.conclude(end).await {
                         Ok(concluded) => {
                             announce(&deps, &concluded.woken);
-                            wake(&deps.publisher, &concluded.queue, lease.id, concluded.wait_reason);
+                            deps.publisher.wake(&concluded.queue, lease.id, concluded.wait_reason);
                         }
                         Err(error) => {
                             tracing::warn!(execution.id = %lease.id, error = %error, "a lease nobody holds was not handed back");

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_llm::health;
 use longhaul_queue::{
     QueueOptions,
     consumer::{self, ConsumerConfig, Fetched},
@@ -42,8 +43,6 @@ use super::{
 use crate::{
     WorkerError,
     deps::{AttemptDeps, Deps},
-    llm::health,
-    wake,
 };
 
 /// Maximum suspects held at a time, so that the one that kills takes few others along (core-rules 5).
@@ -423,7 +422,7 @@ async fn release(deps: Arc<(Arc<Deps>, LeaseWriter)>, held: Arc<HeldLeases>, lea
             Ok(concluded) => {
                 deps.shares.end(lease.claimed.tenant_id, lease.claimed.charged, 0, Duration::ZERO);
                 maintenance::announce(deps, &concluded.woken);
-                wake(&deps.publisher, &concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
+                deps.publisher.wake(&concluded.queue, lease.claimed.id, Some(WaitReason::Worker));
             }
             Err(error) => {
                 tracing::warn!(execution.id = %lease.claimed.id, error = %error,

@@ -5,10 +5,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, WorkerId};
-use longhaul_store::Store;
+use longhaul_store::{Store, retry::patiently};
 
 use super::{lease::AttemptControl, memory};
-use crate::store_retry::patiently;
 
 /// Maximum wait for the note. Without it, the journal's last step shows where the execution was.
 const NOTE_LIMIT: Duration = Duration::from_secs(2);

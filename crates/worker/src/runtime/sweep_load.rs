@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use longhaul_llm::health;
 use longhaul_shared::config::WorkerConfig;
 use longhaul_store::StoreError;
 use tokio::{
@@ -15,7 +16,7 @@ use tokio::{
 };
 
 use super::maintenance::{DutiesRun, asked, reap_once, rules, sweep_once};
-use crate::{deps::Deps, llm::health};
+use crate::deps::Deps;
 
 /// Looks and runs of duties since the start.
 #[derive(Debug, Clone, Default)]

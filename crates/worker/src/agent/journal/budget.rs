@@ -1,27 +1,25 @@
 //! Reserves a model call's cost in the budget of the execution tree before the call, and settles it with the
 //! call's step (core-rules 13).
 
+use longhaul_llm::{
+    ModelError, ModelRequest, ToolChoice, Usage,
+    health::Route,
+    platform::PLATFORM,
+    prompt_bound,
+    reply_limit::{reply_limit, unbounded_field},
+};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
 use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_store::{
     budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
     journal::{Hash, StepUsage},
+    retry::patiently,
     tenants::TenantScope,
 };
 use serde_json::{Value, json};
 
 use super::{Agent, Journal, from_store};
-use crate::{
-    agent::{admission::Waiting, tool_list::Offer},
-    llm::{
-        ModelError, ModelRequest, ToolChoice, Usage,
-        health::Route,
-        platform::PLATFORM,
-        prompt_bound,
-        reply_limit::{reply_limit, unbounded_field},
-    },
-    store_retry::patiently,
-};
+use crate::agent::{admission::Waiting, tool_list::Offer};
 
 /// Reply tokens counted for rate limits if the agent sets no `max_output_tokens`.
 pub(super) const REPLY_TOKENS: u64 = 4_096;
@@ -234,7 +232,7 @@ pub(crate) async fn fold_budget(
         Ok(woken) => {
             for one in woken {
                 deps.publisher.look([one.id.0]);
-                crate::wake(&deps.publisher, &one.queue, one.id, Some(WaitReason::Worker));
+                deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker));
             }
         }
         Err(error) => tracing::debug!(error = %error, "a budget is left to the sweep"),

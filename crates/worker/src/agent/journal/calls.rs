@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use longhaul_llm::{Message, ToolCall};
 use longhaul_sdk::{Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{domain::contract_steps::NotedCall, telemetry::metrics};
 use longhaul_store::journal::{Hash, JournalStep, StepKind, StepState};
@@ -21,7 +22,6 @@ use crate::{
         transcript::hash_parts,
     },
     contract::Noted,
-    llm::{Message, ToolCall},
     tools::{CallError, CallErrorKind, CallOutcome, cut},
 };
 

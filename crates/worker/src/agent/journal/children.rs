@@ -8,15 +8,13 @@ use longhaul_store::{
     children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
     definitions::agent_definition,
     journal::Hash,
+    retry::patiently,
     submit::NewExecution,
 };
 use serde_json::{Value, json};
 
 use super::{Journal, from_store};
-use crate::{
-    agent::{admission::ReadyCall, transcript::hash_parts},
-    store_retry::patiently,
-};
+use crate::agent::{admission::ReadyCall, transcript::hash_parts};
 
 /// A task for a child execution.
 #[derive(Debug, Clone)]
@@ -83,7 +81,7 @@ impl Journal {
         };
         self.deps.publisher.look([self.id.0]);
         for id in ids {
-            crate::wake(&self.deps.publisher, &self.scope.queue, id, Some(WaitReason::Worker));
+            self.deps.publisher.wake(&self.scope.queue, id, Some(WaitReason::Worker));
         }
         self.children_by_key(&keys).await.map(Ok)
     }

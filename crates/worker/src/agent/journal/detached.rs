@@ -4,12 +4,13 @@
 //! worker leaves their intents, and the next attempt resumes those like any other. A detached call has two steps:
 //! its own, with the result `accepted`, and one under [`detached_key`] with its outcome.
 
+use longhaul_llm::Message;
 use longhaul_sdk::{FailureCode, Step};
 use longhaul_store::journal::Hash;
 use tokio::task::JoinSet;
 
 use super::{Agent, Answered, CompletedCall, Journal};
-use crate::{agent::transcript::hash_parts, llm::Message};
+use crate::agent::transcript::hash_parts;
 
 /// Prefix of the message that reports a failed detached call to the model.
 pub(super) const DETACHED_FAILED: &str = "[A call that was accepted earlier has failed: ";

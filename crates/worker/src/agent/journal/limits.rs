@@ -1,14 +1,12 @@
 //! Limits of a run: turns, the last turn, and calls that repeatedly fail with the same error.
 
+use longhaul_llm::{Message, ToolCall, Usage};
 use longhaul_sdk::{Failure, FailureCode, Step};
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Agent, Journal, calls::Answered};
-use crate::{
-    agent::{tool_list::Offer, transcript::hash_parts},
-    llm::{Message, ToolCall, Usage},
-};
+use crate::agent::{tool_list::Offer, transcript::hash_parts};
 
 /// Identical failing calls until the model is warned, and until the run fails.
 const REPEATS_NOTICED: u32 = 3;

@@ -51,6 +51,7 @@ use commit::Pending;
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
+use longhaul_llm::{Message, ToolCall};
 use output::OpenOutput;
 pub(crate) use people::Wanted;
 pub(crate) use progress::{Stage, State};
@@ -69,7 +70,6 @@ use super::{
 };
 use crate::{
     deps::Deps,
-    llm::{Message, ToolCall},
     probe::Point,
     runtime::{lease::AttemptControl, suspects},
     tools::{CallError, CallErrorKind},

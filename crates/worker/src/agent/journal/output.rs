@@ -1,12 +1,12 @@
 //! The final output as a call: its result, and the results of the calls beside it, are held back until the
 //! validators have judged it, so that the transcript has them in call order.
 
+use longhaul_llm::{Message, ToolCall};
 use longhaul_sdk::Step;
 use longhaul_store::journal::{Hash, MessageBytes};
 use serde_json::json;
 
 use super::{Agent, Journal, calls::Answered, message_bytes};
-use crate::llm::{Message, ToolCall};
 
 /// An output submitted by the model, with the results of the other calls of its tick.
 #[derive(Debug)]

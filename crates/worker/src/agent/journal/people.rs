@@ -10,11 +10,12 @@ use longhaul_shared::domain::RequestKind;
 use longhaul_store::{
     human_requests::{HumanRequest, NewHumanRequest},
     journal::Hash,
+    retry::patiently,
 };
 use serde_json::Value;
 
 use super::{Journal, corrupt, from_store};
-use crate::{agent::admission::ReadyCall, probe::Point, store_retry::patiently, tools::cut};
+use crate::{agent::admission::ReadyCall, probe::Point, tools::cut};
 
 /// Maximum bytes of the text shown first.
 const MAX_SHOWN: usize = 8_192;

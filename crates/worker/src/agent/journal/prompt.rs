@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::Message;
 use longhaul_sdk::{Failure, Step, ToolSpec};
 use longhaul_shared::domain::contract_steps::NotedModel;
 use longhaul_store::journal::{JournalStep, StepKind};
@@ -15,13 +16,10 @@ use super::{
     read_body,
     secrets::ToolSecrets,
 };
-use crate::{
-    agent::{
-        references::{StateLimits, StateLog},
-        tool_list::Offer,
-        transcript::hash_parts,
-    },
-    llm::Message,
+use crate::agent::{
+    references::{StateLimits, StateLog},
+    tool_list::Offer,
+    transcript::hash_parts,
 };
 
 /// Body of a prompt step.

@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::{
+    ModelError,
+    health::{Admission, AfterThrottle, Call, Wait, is_throttle},
+};
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{domain::WaitReason, telemetry::metrics};
 use longhaul_store::providers::Asking;
 use serde_json::json;
 
 use super::{Agent, Journal, budget::REPLY_TOKENS, from_store};
-use crate::{
-    agent::admission::Waiting,
-    llm::{
-        ModelError,
-        health::{Admission, AfterThrottle, Call, Wait, is_throttle},
-    },
-};
+use crate::agent::admission::Waiting;
 
 impl Journal {
     /// Requests admission for a model call of about `input_tokens`, before a budget is reserved.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage, health::Route};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
     domain::contract_steps::NotedCall,
@@ -21,10 +22,7 @@ use super::{
     progress::{Stage, State},
     turn::{PendingTurn, Turn},
 };
-use crate::{
-    llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage, health::Route},
-    probe::Point,
-};
+use crate::probe::Point;
 
 /// Body of a turn step.
 #[derive(Debug, Serialize, Deserialize)]

@@ -8,6 +8,11 @@
 use std::{sync::Arc, time::Instant};
 
 use futures::channel::mpsc::UnboundedSender;
+use longhaul_llm::{
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
+    estimate_tokens,
+    health::{Call, Route},
+};
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::telemetry::{TRACED, trace};
 use longhaul_store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
@@ -23,11 +28,6 @@ use super::{
 };
 use crate::{
     agent::{tool_list::Offer, transcript::hash_parts},
-    llm::{
-        FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
-        estimate_tokens,
-        health::{Call, Route},
-    },
     probe::Point,
 };
 

@@ -3,12 +3,12 @@
 //! A resume follows the record even if the code now says something else (core-rules 7), and reports the
 //! difference.
 
+use longhaul_llm::Message;
 use longhaul_sdk::Step;
 use longhaul_store::journal::JournalStep;
 use serde_json::json;
 
 use super::{Journal, detached::DETACHED_FAILED, recorded_message};
-use crate::llm::Message;
 
 /// A user message for the next turn.
 #[derive(Debug)]

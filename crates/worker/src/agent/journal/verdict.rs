@@ -2,6 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
+use longhaul_llm::Message;
 use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
 use longhaul_store::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,6 @@ use tokio::time::timeout;
 use super::{Journal, preview, read_body, recorded_message};
 use crate::{
     agent::transcript::hash_parts,
-    llm::Message,
     probe::Point,
     validators::{FailedValidation, first_failure},
 };

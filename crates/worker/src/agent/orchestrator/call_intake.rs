@@ -1,5 +1,6 @@
 //! Stage one of a call: recovery from the journal, limits and parsing, before it is scheduled.
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
 use longhaul_shared::telemetry::metrics;
 use longhaul_store::journal::Hash;
@@ -18,7 +19,6 @@ use crate::{
         references::{Path, PlannedCall, Resolved},
         tool_list::{Offer, SUBMIT_OUTPUT},
     },
-    llm::ToolCall,
     tools::{CallError, CallErrorKind},
 };
 

@@ -1,6 +1,7 @@
 //! Detached calls, which the tick does not wait for: answered at once, launched with the others, recovered after a
 //! crash.
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::Step;
 use serde_json::json;
 
@@ -16,7 +17,6 @@ use crate::{
         journal::{RanAs, Recalled, Reply, detached_key},
         references::PlannedCall,
     },
-    llm::ToolCall,
     tools::{CallError, CallErrorKind},
 };
 

@@ -27,6 +27,7 @@ use futures::{
     future::BoxFuture,
     stream::FuturesUnordered,
 };
+use longhaul_llm::{ModelError, ModelReply, ReplyEvent};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
 use longhaul_store::journal::Hash;
 use serde_json::json;
@@ -46,7 +47,6 @@ use super::{
     tool_list::{OUTPUT, Offer},
 };
 use crate::{
-    llm::{ModelError, ModelReply, ReplyEvent},
     probe::Point,
     tools::{CallError, CallErrorKind, CallOutcome},
 };

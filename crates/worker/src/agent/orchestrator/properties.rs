@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Launch},
@@ -12,7 +13,6 @@ use serde_json::{Value, json};
 use super::schedule::{Command, Event, Fate, Schedule, Streamed, Unrun};
 use crate::{
     agent::references::{CallWrite, Features, Path, PlannedCall, Signature, StateLimits, StateLog},
-    llm::ToolCall,
     tools::SchemaCache,
 };
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{numbers, spec::Detached};
 use serde_json::{Map, Value, json};
 
@@ -14,10 +15,7 @@ use super::{
     signature::{Meta, Signature},
     syntax::DAGGER,
 };
-use crate::{
-    llm::ToolCall,
-    tools::{CallError, CallErrorKind},
-};
+use crate::tools::{CallError, CallErrorKind};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {

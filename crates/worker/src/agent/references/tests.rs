@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use longhaul_llm::ToolCall;
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Detached, InstancesSpec},
@@ -12,10 +13,7 @@ use super::{
     Access, CallWrite, Features, Instance, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog,
     fold::Method, instance::Instances, state::StateError,
 };
-use crate::{
-    llm::ToolCall,
-    tools::{CallError, SchemaCache},
-};
+use crate::tools::{CallError, SchemaCache};
 
 fn all() -> Features {
     Features {

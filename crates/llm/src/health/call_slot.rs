@@ -4,14 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use longhaul_queue::model_calls::{CallAsked, CallLimits, CallPlace};
-use longhaul_store::{StoreError, providers::Asking};
+use longhaul_store::{StoreError, providers::Asking, retry::patiently};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     Endpoint, HOLD, Health,
     endpoint::{CountedPlace, UnderWay},
 };
-use crate::store_retry::patiently;
 
 /// Maximum jitter of callers that return to an endpoint after its pause.
 const MAX_STAGGER: Duration = Duration::from_secs(30);

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{Call, Endpoint, Health, endpoint::LeftPlace, is_outage, is_throttle};
-use crate::llm::ModelError;
+use crate::ModelError;
 
 /// Maximum queued entries. A process has fewer calls in flight; more queue up only while Redis or Postgres is
 /// down.
@@ -79,7 +79,7 @@ impl Health {
     }
 
     /// Writes entries until `stop`, then writes the queued ones once.
-    pub(crate) async fn keep_books(&self, stop: CancellationToken) {
+    pub async fn keep_books(&self, stop: CancellationToken) {
         // Concurrent, so that a breaker does not wait while Redis is down.
         tokio::join!(self.give_back(&stop), self.write_down(&stop));
     }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, mpsc};
 
 use super::Health;
-use crate::llm::{ModelError, ModelReply};
+use crate::{ModelError, ModelReply};
 
 /// Multiple of the provider's total timeout after which a call counts as lost: a call of high effort may take
 /// twice the timeout.
@@ -51,7 +51,7 @@ impl EndpointSettings {
 }
 
 #[derive(Debug)]
-pub(crate) struct Endpoint {
+pub struct Endpoint {
     pub(super) key: ModelKey,
     /// Name in Redis keys.
     pub(super) name: String,
@@ -227,12 +227,12 @@ impl Drop for UnderWay {
 }
 
 /// An admitted call, until this is dropped.
-pub(crate) struct Call {
+pub struct Call {
     health: Arc<Health>,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) asking: Asking,
     /// Index into the agent's routes.
-    pub(crate) route: usize,
+    pub route: usize,
     /// The call's slot in Redis, if Redis counts it.
     pub(super) place: Option<CountedPlace>,
     /// True for a probe or after a wait: the breaker must learn that it was answered.
@@ -254,7 +254,7 @@ impl Call {
     }
 
     /// Records the call's end. Does not wait, so that the answer is committed next.
-    pub(crate) fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
+    pub fn ended(&self, came_to: &Result<ModelReply, ModelError>) {
         self.health.ended(self, came_to.as_ref().err());
     }
 }

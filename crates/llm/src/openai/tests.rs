@@ -4,7 +4,7 @@ use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::llm::{
+use crate::{
     FinishReason, Message, ReplyEvent, ToolCall, ToolChoice, Usage,
     testing::{ODD_ARGUMENTS, call, completed, error_inside, ids, request, result, stored, told_text, tool},
 };

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{helpers, turn};
-use crate::llm::{Message, ModelError, ModelRequest};
+use crate::{Message, ModelError, ModelRequest};
 
 /// Template instructions per reply: some tens of milliseconds.
 const FUEL: u64 = 2_000_000;

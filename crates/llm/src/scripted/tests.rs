@@ -6,7 +6,7 @@ use longhaul_sdk::{FailureClass, ToolEffect, ToolSpec};
 use serde_json::json;
 
 use super::*;
-use crate::llm::ToolChoice;
+use crate::ToolChoice;
 
 fn messages(texts: &[Message]) -> Vec<Arc<Message>> {
     texts.iter().cloned().map(Arc::new).collect()
@@ -171,7 +171,7 @@ async fn conversation_beyond_window_is_a_context_limit() {
 /// Runs the examples in docs/guide/scripted-model.md unchanged.
 #[tokio::test]
 async fn the_examples_of_the_documentation_run() {
-    let page = include_str!("../../../../../docs/guide/scripted-model.md");
+    let page = include_str!("../../../../docs/guide/scripted-model.md");
     let yaml = page.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let script = yaml.split("script: |").nth(1).unwrap();
     let first = ask(script, &[Message::user("where is order 42?")]).await.unwrap();

@@ -11,7 +11,7 @@ use super::{
     blocks::{Block, finished, parts},
     wire::{WireUsage, malformed, stop_reason},
 };
-use crate::llm::{
+use crate::{
     EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, ToolCall,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     transport::Flow,

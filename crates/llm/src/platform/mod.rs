@@ -17,7 +17,7 @@ use longhaul_sdk::spec::ModelSpec;
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-pub(crate) use self::wire::RequestFormat;
+pub use self::wire::RequestFormat;
 use super::{
     ChatModel, Clocks, EndpointError, EventSink, ModelError, ModelReply, ModelRequest,
     calls::CallIds,
@@ -26,24 +26,24 @@ use super::{
 };
 
 /// Provider name in metrics and spans, for every bound provider: labels come from a closed set.
-pub(crate) const PLATFORM: &str = "platform";
+pub const PLATFORM: &str = "platform";
 
 /// Address, key and format of a bound model.
 #[derive(Debug, Clone)]
-pub(crate) struct PlatformConfig {
+pub struct PlatformConfig {
     /// URL of completions.
-    pub(crate) url: String,
+    pub url: String,
     /// URL of the list of models.
-    pub(crate) models_url: String,
-    pub(crate) key: Option<SecretString>,
-    pub(crate) format: RequestFormat,
+    pub models_url: String,
+    pub key: Option<SecretString>,
+    pub format: RequestFormat,
     /// Limit for one request.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
 }
 
 impl PlatformConfig {
     /// A hash that tells endpoints and keys apart without revealing them.
-    pub(crate) fn fingerprint(&self) -> String {
+    pub fn fingerprint(&self) -> String {
         let key = self.key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
         let (url, timeout, format) = (&self.url, self.timeout.as_millis(), self.format);
         let text = format!("longhaul.platform.v1\0{url}\0{}\0{timeout}\0{format:?}\0{key}", self.models_url);
@@ -51,8 +51,9 @@ impl PlatformConfig {
     }
 }
 
+/// A bound model.
 #[derive(Debug)]
-pub(crate) struct PlatformModel {
+pub struct PlatformModel {
     endpoint: Endpoint,
     models: Endpoint,
     format: RequestFormat,
@@ -60,7 +61,11 @@ pub(crate) struct PlatformModel {
 }
 
 impl PlatformModel {
-    pub(crate) fn new(config: &PlatformConfig) -> Result<Arc<Self>, EndpointError> {
+    /// Opens no connection yet.
+    ///
+    /// # Errors
+    /// See [`EndpointError`].
+    pub fn new(config: &PlatformConfig) -> Result<Arc<Self>, EndpointError> {
         let after = config.timeout;
         // One timeout for all phases: the contract has no others.
         let clocks = Clocks { connect: after, first_token: after, gap: after, total: after };
@@ -81,7 +86,7 @@ impl PlatformModel {
     ///
     /// # Errors
     /// The request fails, as any request to a model may.
-    pub(crate) async fn first_listed(&self, names: &[String]) -> Result<Option<String>, ModelError> {
+    pub async fn first_listed(&self, names: &[String]) -> Result<Option<String>, ModelError> {
         let mut opened = self.models.get().await?;
         let listed = lookup::listed(&opened.body().await?)?;
         Ok(names.iter().find(|name| listed.contains(*name)).cloned())

@@ -20,7 +20,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-pub(crate) use endpoint::{Call, Endpoint, EndpointSettings};
+pub(crate) use endpoint::EndpointSettings;
+pub use endpoint::{Call, Endpoint};
 use longhaul_queue::{
     model_calls::{CallLimits, ModelCalls},
     producer::WakeupPublisher,
@@ -37,11 +38,11 @@ use longhaul_store::{
     provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
     provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
     providers::{Asking, KnownProviders, MayAsk, ModelKey, RELEASED_AT_ONCE},
+    retry::patiently,
 };
 use uuid::Uuid;
 
 use super::{ChatModel, ModelError, Models};
-use crate::store_retry::patiently;
 use bookkeeping::Books;
 use call_slot::CallSlot;
 
@@ -54,20 +55,20 @@ const MIN_SHUT: Duration = Duration::from_millis(100);
 /// Number of consecutive 429s of a call at which it fails.
 const MAX_THROTTLES: u32 = 4;
 /// Interval at which a worker refreshes what it knows of endpoints.
-pub(crate) const REFRESH_EVERY: Duration = Duration::from_secs(1);
+pub const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time that one run of the duty spends on an endpoint's releases.
 const TENDING: Duration = Duration::from_millis(500);
 
 /// An agent's model, or one of its fallbacks.
-pub(crate) struct Route {
-    pub(crate) spec: ModelSpec,
-    pub(crate) model: Arc<dyn ChatModel>,
-    pub(crate) endpoint: Arc<Endpoint>,
+pub struct Route {
+    pub spec: ModelSpec,
+    pub model: Arc<dyn ChatModel>,
+    pub endpoint: Arc<Endpoint>,
 }
 
 /// Result of a request for admission.
 #[derive(Debug)]
-pub(crate) enum Admission {
+pub enum Admission {
     /// Admitted, while this is kept.
     Call(Arc<Call>),
     /// The execution must park.
@@ -81,19 +82,19 @@ pub(crate) enum Admission {
 
 /// Wait of a parked execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wait {
+pub struct Wait {
     /// `provider_down` or `rate_limit`.
-    pub(crate) reason: WaitReason,
+    pub reason: WaitReason,
     /// End of the wait, by the database's clock.
-    pub(crate) until: DateTime<Utc>,
+    pub until: DateTime<Utc>,
     /// Wake counter, read when the execution joined the waiters.
-    pub(crate) wake_seq: i32,
+    pub wake_seq: i32,
     /// Index of the route it waits for.
-    pub(crate) route: usize,
+    pub route: usize,
 }
 
 /// This process's state of all endpoints.
-pub(crate) struct Health {
+pub struct Health {
     store: Store,
     calls: ModelCalls,
     failures: FailureCounter,
@@ -109,7 +110,7 @@ pub(crate) struct Health {
 
 /// Handling of a 429.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AfterThrottle {
+pub enum AfterThrottle {
     /// The call is repeated when the endpoint takes calls again, without a retry.
     Again,
     /// The retry table of failure classes applies.
@@ -123,7 +124,8 @@ impl std::fmt::Debug for Health {
 }
 
 impl Health {
-    pub(crate) fn new(store: Store, calls: ModelCalls, publisher: WakeupPublisher, config: &LlmConfig) -> Self {
+    /// Knows no endpoint yet. `config` has the limits of endpoints and the pauses of breakers.
+    pub fn new(store: Store, calls: ModelCalls, publisher: WakeupPublisher, config: &LlmConfig) -> Self {
         let settings = config.providers.iter().map(|(name, of)| (name.clone(), EndpointSettings::from(of))).collect();
         let pauses = Pauses { first: config.health.probe, longest: config.health.probe_max };
         Self {
@@ -145,7 +147,7 @@ impl Health {
     ///
     /// # Errors
     /// [`ModelError::UnknownProvider`]: this worker has no such provider.
-    pub(crate) fn routes(&self, models: &Models, spec: &ModelSpec) -> Result<Vec<Route>, ModelError> {
+    pub fn routes(&self, models: &Models, spec: &ModelSpec) -> Result<Vec<Route>, ModelError> {
         let route = |spec: ModelSpec| {
             let model = models.get(&spec)?.clone();
             let key = ModelKey {
@@ -159,7 +161,7 @@ impl Health {
     }
 
     /// A route to a model outside the worker's configuration.
-    pub(crate) fn route(&self, spec: ModelSpec, model: Arc<dyn ChatModel>, fingerprint: String) -> Route {
+    pub fn route(&self, spec: ModelSpec, model: Arc<dyn ChatModel>, fingerprint: String) -> Route {
         let (provider, name) = (model.provider().to_owned(), model.model_name(&spec).to_owned());
         Route { endpoint: self.endpoint(ModelKey { provider, model: name, key: fingerprint }), spec, model }
     }
@@ -182,7 +184,7 @@ impl Health {
     ///
     /// # Errors
     /// The lease is lost, or the store refused the statement.
-    pub(crate) async fn admit(
+    pub async fn admit(
         self: &Arc<Self>,
         routes: &[Route],
         asking: Asking,
@@ -232,7 +234,7 @@ impl Health {
 
     /// Counts a failed call. Returns a wait if the endpoint is down; `None` if the retry table of failure classes
     /// applies. Waits for Postgres as long as it takes: an uncounted failure would not be refunded.
-    pub(crate) async fn failed(&self, call: &Call, error: &ModelError, routes: usize) -> Option<Wait> {
+    pub async fn failed(&self, call: &Call, error: &ModelError, routes: usize) -> Option<Wait> {
         let is_quota = matches!(error.root(), ModelError::QuotaExhausted { .. });
         if !is_quota && !is_outage(error) {
             return None;
@@ -272,7 +274,7 @@ impl Health {
 
     /// Counts a 429, however long Postgres takes, and decides if the call is repeated. `waits`: the execution may
     /// wait.
-    pub(crate) async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
+    pub async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
         let endpoint = &call.endpoint;
         let patience = self.patience(call.route + 1 == routes);
         let stated = error.retry_after().map(|wait| wait.max(MIN_SHUT)).filter(|wait| *wait <= patience);
@@ -304,7 +306,7 @@ impl Health {
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+    pub async fn refresh(&self) -> Result<(), StoreError> {
         let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
         self.learn_now(now);
         self.workers.store(workers, std::sync::atomic::Ordering::Relaxed);
@@ -344,7 +346,7 @@ impl Health {
     ///
     /// # Errors
     /// Postgres is unavailable, or one endpoint's breaker could not be tended; the others were.
-    pub(crate) async fn tend(&self) -> Result<(), StoreError> {
+    pub async fn tend(&self) -> Result<(), StoreError> {
         let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
         let until = Instant::now() + TENDING;
         let mut failed = None;
@@ -384,7 +386,7 @@ impl Health {
     fn announce(&self, woken: &[Runnable]) {
         self.publisher.look(woken.iter().map(|one| one.id.0));
         for one in woken {
-            crate::wake(&self.publisher, &one.queue, one.id, Some(WaitReason::Worker));
+            self.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker));
         }
     }
 
@@ -437,12 +439,12 @@ fn is_outage(error: &ModelError) -> bool {
 }
 
 /// True if the provider refused the call for its rate. Status 408 means that a request took too long.
-pub(crate) fn is_throttle(error: &ModelError) -> bool {
+pub fn is_throttle(error: &ModelError) -> bool {
     matches!(error.root(), ModelError::RateLimited { answer, .. } if answer.status != Some(408))
 }
 
 /// Refreshes [`Health`] once per second.
-pub(crate) async fn watch(health: Arc<Health>) {
+pub async fn watch(health: Arc<Health>) {
     let mut tick = tokio::time::interval(REFRESH_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {

@@ -7,7 +7,7 @@ use longhaul_sdk::ToolSpec;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 
-use crate::llm::{
+use crate::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, Usage,
     body::Body,
     calls::{CallIds, arguments_or_empty, is_whole_object},
@@ -17,7 +17,7 @@ use crate::llm::{
 
 /// Request format of a bound model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestFormat {
+pub enum RequestFormat {
     /// `input`, with content in parts.
     Responses,
     /// `messages`, with content as text.

@@ -34,7 +34,7 @@ const UNBOUNDED_FIELDS: [&str; 17] = [
 ///
 /// # Errors
 /// A limit in `extra` is not a positive number of tokens.
-pub(crate) fn reply_limit(spec: &ModelSpec) -> Result<Option<u32>, ModelError> {
+pub fn reply_limit(spec: &ModelSpec) -> Result<Option<u32>, ModelError> {
     let mut limits = Vec::new();
     for field in LIMIT_FIELDS {
         let Some(value) = spec.extra.get(field).filter(|value| !value.is_null()) else { continue };
@@ -49,7 +49,7 @@ pub(crate) fn reply_limit(spec: &ModelSpec) -> Result<Option<u32>, ModelError> {
 }
 
 /// Returns a field of `extra` that leaves the cost of a call unbounded, if there is one.
-pub(crate) fn unbounded_field(spec: &ModelSpec) -> Option<&'static str> {
+pub fn unbounded_field(spec: &ModelSpec) -> Option<&'static str> {
     let is_set =
         |field: &&str| spec.extra.get(*field).is_some_and(|value| !value.is_null() && *value != Value::Bool(false));
     UNBOUNDED_FIELDS.into_iter().find(is_set)

@@ -6,7 +6,7 @@ use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use serde_json::json;
 
 use super::wire::{RequestFormat, read_reply, request_body};
-use crate::llm::{
+use crate::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds,
     openai::wire::OutputLimit,
 };

@@ -8,7 +8,7 @@ use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use super::blocks::{Block, finished};
-use crate::llm::{
+use crate::{
     FinishReason, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, ToolCall, ToolChoice, Usage,
     body::Body,
     calls::{CallIds, wire_object},

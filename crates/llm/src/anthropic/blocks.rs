@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::wire::{malformed, tool_use};
-use crate::llm::{
+use crate::{
     FinishReason, ModelError, NativeBlocks, NativeFormat, ToolCall, Usage, calls::CallIds, reply::FinishedReply,
     wire_text::WireText,
 };

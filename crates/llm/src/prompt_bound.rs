@@ -4,16 +4,16 @@
 use super::types::{Message, ModelRequest};
 
 /// Tokens per request: special tokens, and instructions that templates of some open models begin with.
-pub(crate) const PER_REQUEST: u64 = 256;
+pub const PER_REQUEST: u64 = 256;
 /// Tokens per message: role, name, separators. OpenAI's formats take four to seven.
-pub(crate) const PER_MESSAGE: u64 = 16;
+pub const PER_MESSAGE: u64 = 16;
 /// Tokens per tool.
 const PER_TOOL: u64 = 64;
 /// Tokens of the instructions that a provider adds if there are tools; Anthropic states 264 to 530.
 const WITH_TOOLS: u64 = 1_024;
 
 /// Bound of one message. Its stored form contains everything of it that is sent.
-pub(crate) fn of_message(message: &Message) -> u64 {
+pub fn of_message(message: &Message) -> u64 {
     PER_MESSAGE + bytes(message)
 }
 
@@ -26,7 +26,7 @@ pub(super) fn of_frame(request: &ModelRequest<'_>) -> u64 {
 }
 
 /// Bound of a whole prompt whose tools take `tool_bytes` as JSON.
-pub(crate) fn of_request(request: &ModelRequest<'_>, tool_bytes: usize) -> u64 {
+pub fn of_request(request: &ModelRequest<'_>, tool_bytes: usize) -> u64 {
     let messages: u64 = request.messages.iter().map(|message| of_message(message)).sum();
     of_frame(request) + messages + tool_bytes as u64
 }

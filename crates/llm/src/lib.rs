@@ -1,35 +1,44 @@
-//! Model clients: one trait, three implementations (OpenAI-compatible, Anthropic, scripted), one error type.
+//! Clients of language models: one trait, [`ChatModel`], its implementations (OpenAI-compatible, Anthropic, bound by a
+//! platform, scripted), and one error type.
 //!
 //! A client sends exactly one request per call: it does not retry, fall back or repair a transcript. Retries
 //! belong to the execution (docs/reference/failures.md), where they are counted and survive a crash. Each call has four
 //! timeouts ([`clocks`]) and size limits (`transport.rs`), and carries the caller's idempotency key and trace
-//! context.
+//! context. [`health`] admits calls: circuit breakers and limits of endpoints, shared by the fleet.
 
+// What a model is asked and what it answers.
 pub mod answer;
+pub mod error;
+mod retry_after;
+pub mod types;
+
+// The models of a worker, and their dialects.
 mod anthropic;
+mod openai;
+pub mod platform;
+pub mod registry;
+pub mod scripted;
+
+// One request: the connection, its timeouts, the text on the wire.
 mod body;
 mod calls;
 pub mod clocks;
 mod connections;
-pub mod error;
-pub(crate) mod health;
-mod openai;
-pub(crate) mod platform;
-pub(crate) mod prompt_bound;
-pub mod registry;
 mod reply;
-pub(crate) mod reply_limit;
-mod retry_after;
-pub mod scripted;
 mod sse;
-#[cfg(test)]
-mod testing;
-mod tokenizer;
 mod transport;
-pub mod types;
 mod wire_text;
 
-pub(crate) use answer::{Answer, Scrub};
+// Before a call: admission, and bounds of its cost.
+pub mod health;
+pub mod prompt_bound;
+pub mod reply_limit;
+mod tokenizer;
+
+#[cfg(test)]
+mod testing;
+
+pub use answer::{Answer, Scrub};
 use async_trait::async_trait;
 pub use clocks::Clocks;
 pub use connections::ConnectionsError;

@@ -4,7 +4,7 @@ use longhaul_sdk::{ToolSpec, spec::Effort};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-use crate::llm::{
+use crate::{
     FinishReason, Message, ModelError, ModelRequest, ToolCall, ToolChoice, Usage,
     body::Body,
     calls::{CallIds, wire_object},
@@ -18,7 +18,7 @@ const RESERVED: [&str; 7] = ["model", "messages", "tools", "tool_choice", "strea
 
 /// A server's field for the reply limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::llm) enum OutputLimit {
+pub(crate) enum OutputLimit {
     /// `max_completion_tokens`: OpenAI's reasoning models refuse the older name.
     MaxCompletionTokens,
     /// `max_tokens`: the only name that most compatible servers know.
@@ -26,13 +26,13 @@ pub(in crate::llm) enum OutputLimit {
 }
 
 impl OutputLimit {
-    pub(in crate::llm) fn of_host(host: &str) -> Self {
+    pub(crate) fn of_host(host: &str) -> Self {
         let newer =
             host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com");
         if newer { Self::MaxCompletionTokens } else { Self::MaxTokens }
     }
 
-    pub(in crate::llm) fn field(self) -> &'static str {
+    pub(crate) fn field(self) -> &'static str {
         match self {
             Self::MaxCompletionTokens => "max_completion_tokens",
             Self::MaxTokens => "max_tokens",
@@ -165,28 +165,28 @@ struct WireReply {
 }
 
 #[derive(Deserialize)]
-pub(in crate::llm) struct WireChoice {
-    pub(in crate::llm) message: Option<WireAnswer>,
-    pub(in crate::llm) finish_reason: Option<String>,
+pub(crate) struct WireChoice {
+    pub(crate) message: Option<WireAnswer>,
+    pub(crate) finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-pub(in crate::llm) struct WireAnswer {
-    pub(in crate::llm) content: Option<Box<RawValue>>,
-    pub(in crate::llm) refusal: Option<WireText>,
-    pub(in crate::llm) tool_calls: Option<Vec<WireAnswerCall>>,
+pub(crate) struct WireAnswer {
+    pub(crate) content: Option<Box<RawValue>>,
+    pub(crate) refusal: Option<WireText>,
+    pub(crate) tool_calls: Option<Vec<WireAnswerCall>>,
 }
 
 #[derive(Deserialize)]
-pub(in crate::llm) struct WireAnswerCall {
-    pub(in crate::llm) id: Option<String>,
-    pub(in crate::llm) function: Option<WireAnswerFunction>,
+pub(crate) struct WireAnswerCall {
+    pub(crate) id: Option<String>,
+    pub(crate) function: Option<WireAnswerFunction>,
 }
 
 #[derive(Deserialize)]
-pub(in crate::llm) struct WireAnswerFunction {
-    pub(in crate::llm) name: Option<String>,
-    pub(in crate::llm) arguments: Option<Box<RawValue>>,
+pub(crate) struct WireAnswerFunction {
+    pub(crate) name: Option<String>,
+    pub(crate) arguments: Option<Box<RawValue>>,
 }
 
 /// Parses a whole reply. `error_inside` converts an error body.
@@ -224,7 +224,7 @@ pub(super) fn read_reply(
 
 pub(super) const NAMELESS: ModelError = ModelError::Malformed { what: "a call names no tool", source: None };
 
-pub(in crate::llm) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
+pub(crate) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
     ModelError::Malformed { what, source: Some(source) }
 }
 
@@ -283,7 +283,7 @@ impl WireUsage {
 }
 
 /// All output tokens. Some servers count reasoning outside the completion: only in the total, or only in the details.
-pub(in crate::llm) fn with_reasoning(
+pub(crate) fn with_reasoning(
     prompt: Option<u64>,
     completion: Option<u64>,
     total: Option<u64>,

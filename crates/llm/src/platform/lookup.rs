@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::llm::ModelError;
+use crate::ModelError;
 
 #[derive(Deserialize)]
 struct Listing {

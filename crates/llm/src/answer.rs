@@ -35,7 +35,7 @@ pub struct Answer {
 impl Answer {
     /// Parses an error body. `status` is absent for an error inside a reply. An unknown shape yields only the
     /// status.
-    pub(crate) fn read(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
+    pub fn read(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
         let mut answer = Self { status, ..Self::default() };
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return answer;
@@ -132,7 +132,7 @@ impl Answer {
     }
 
     /// Structured fields for the failure's `detail`.
-    pub(crate) fn detail(&self) -> Value {
+    pub fn detail(&self) -> Value {
         let mut detail = serde_json::Map::new();
         if let Some(status) = self.status {
             detail.insert("status".into(), status.into());
@@ -166,7 +166,7 @@ impl std::fmt::Display for Answer {
 
 /// Removes secrets from text written by an endpoint.
 #[derive(Debug, Default)]
-pub(crate) struct Scrub {
+pub struct Scrub {
     secrets: Vec<SecretString>,
 }
 
@@ -179,7 +179,7 @@ const REDACTED: &str = "[redacted]";
 impl Scrub {
     /// Takes the secrets that requests carry. Secrets under 4 bytes are ignored: replacing them would garble
     /// the text.
-    pub(crate) fn new(secrets: impl IntoIterator<Item = SecretString>) -> Self {
+    pub fn new(secrets: impl IntoIterator<Item = SecretString>) -> Self {
         Self { secrets: secrets.into_iter().filter(|secret| secret.expose_secret().len() >= 4).collect() }
     }
 

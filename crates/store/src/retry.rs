@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_store::{StoreError, outage::Trouble};
+use super::{StoreError, outage::Trouble};
 
 /// Backoff: starts at `PAUSE` and doubles up to `PAUSE_MAX`.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -11,7 +11,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Repeats `ask` with exponential backoff while its error is retryable: Postgres is unreachable or overloaded,
 /// or the lease expired meanwhile and awaits renewal. This is not a failure of the execution and spends no
 /// retries. The loop has no limit; the caller's interrupt cancels it by dropping the future.
-pub(crate) async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
+///
+/// # Errors
+/// The first error that is not retryable.
+pub async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
     trouble: &Trouble,
     ask: impl Fn() -> F,
 ) -> Result<T, StoreError> {

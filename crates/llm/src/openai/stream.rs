@@ -9,7 +9,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::wire::{NAMELESS, WireUsage, content, finish_reason, malformed};
-use crate::llm::{
+use crate::{
     EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, ToolCall, Usage,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     reply::FinishedReply,
