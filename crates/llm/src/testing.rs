@@ -27,7 +27,7 @@ pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
 }
 
 pub(super) fn result(call_id: &str, text: &str, is_error: bool) -> Message {
-    Message::Tool { call_id: call_id.into(), name: "t".into(), text: text.into(), is_error }
+    Message::Tool { call_id: call_id.into(), name: "t".into(), text: text.into(), files: Vec::new(), is_error }
 }
 
 /// The transcript after a round trip through its stored bytes, as a resumed attempt sees it.

@@ -62,7 +62,7 @@ pub(super) async fn count(model: &str, request: &ModelRequest<'_>) -> Option<u64
 }
 
 fn of_message(vocabulary: &CoreBPE, message: &Message) -> u64 {
-    let own = of_text(vocabulary, message.text());
+    let own = of_text(vocabulary, &message.text());
     let named = match message {
         Message::Tool { call_id, name, .. } => of_text(vocabulary, call_id) + of_text(vocabulary, name),
         Message::System { .. } | Message::User { .. } | Message::Given { .. } | Message::Assistant { .. } => 0,

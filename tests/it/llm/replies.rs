@@ -58,6 +58,7 @@ async fn conversation_with_calls_round_trips() {
             call_id: call.id,
             name: call.name,
             text: call.arguments,
+            files: Vec::new(),
             is_error: false,
         }));
         let (reply, _) = ask(&client, &spec(stream), &transcript).await;
@@ -72,7 +73,13 @@ async fn equal_transcripts_send_equal_bytes() {
     let server = FakeLlm::start().await;
     let odd = r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800"}"#;
     let call = longhaul_llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
-    let result = Message::Tool { call_id: "c1".into(), name: "look_up".into(), text: "\u{0}".into(), is_error: true };
+    let result = Message::Tool {
+        call_id: "c1".into(),
+        name: "look_up".into(),
+        text: "\u{0}".into(),
+        files: Vec::new(),
+        is_error: true,
+    };
     let transcript =
         [Message::user("hi"), Message::Assistant { text: "t".into(), calls: vec![call], native: None }, result];
     for (kind, stream) in WAYS {

@@ -49,7 +49,7 @@ async fn asked_in_spite_of(
     let client = trusting(server.url(), Some(ca_file)).unwrap();
     let reply = ask(&client, &spec(false), &[Message::user("yes?")]).await.0;
     let seen = seen.lock().unwrap().clone();
-    (reply.map(|reply| reply.message.text().to_owned()), seen)
+    (reply.map(|reply| reply.message.text().into_owned()), seen)
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn asked_although_it_leaves(last_processed: u32, reason: Reason) -> (Resul
     std::fs::write(&ca_file, certificate).unwrap();
     let client = trusting(url, Some(ca_file)).unwrap();
     let reply = ask(&client, &spec(false), &[Message::user("yes?")]).await.0;
-    (reply.map(|reply| reply.message.text().to_owned()), opened.load(Ordering::Relaxed))
+    (reply.map(|reply| reply.message.text().into_owned()), opened.load(Ordering::Relaxed))
 }
 
 #[tokio::test]

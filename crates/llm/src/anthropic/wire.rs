@@ -110,12 +110,12 @@ enum WireContent<'a> {
 #[serde(tag = "type", rename_all = "snake_case")]
 enum TypedContent<'a> {
     Text {
-        text: &'a str,
+        text: Cow<'a, str>,
     },
     ToolResult {
         tool_use_id: Cow<'a, str>,
         #[serde(skip_serializing_if = "str::is_empty")]
-        content: &'a str,
+        content: Cow<'a, str>,
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         is_error: bool,
     },
@@ -126,16 +126,16 @@ fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<
     let mut wire: Vec<WireMessage<'a>> = Vec::new();
     for message in messages {
         let (role, content) = match message {
-            Message::System { text } | Message::User { text } | Message::Given { text, .. } => {
-                ("user", text_content(text).collect())
+            Message::System { .. } | Message::User { .. } | Message::Given { .. } => {
+                ("user", text_content(message.text()).collect())
             }
-            Message::Tool { call_id, text, is_error, name: _ } => {
+            Message::Tool { call_id, is_error, .. } => {
                 let tool_use_id = wire_id(call_id);
                 (
                     "user",
                     vec![WireContent::Typed(TypedContent::ToolResult {
                         tool_use_id,
-                        content: text,
+                        content: message.text(),
                         is_error: *is_error,
                     })],
                 )
@@ -145,7 +145,7 @@ fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<
             }
             Message::Assistant { text, calls, native: None } => {
                 let calls = calls.iter().map(|call| native(tool_use(call)));
-                ("assistant", text_content(text).map(Ok).chain(calls).collect::<Result<_, _>>()?)
+                ("assistant", text_content(text.into()).map(Ok).chain(calls).collect::<Result<_, _>>()?)
             }
         };
         match wire.last_mut() {
@@ -158,7 +158,7 @@ fn wire_messages<'a>(messages: impl Iterator<Item = &'a Message>) -> Result<Vec<
 }
 
 /// A text block; none for blank text, which the format refuses.
-fn text_content(text: &str) -> impl Iterator<Item = WireContent<'_>> {
+fn text_content(text: Cow<'_, str>) -> impl Iterator<Item = WireContent<'_>> {
     (!text.trim().is_empty()).then_some(WireContent::Typed(TypedContent::Text { text })).into_iter()
 }
 

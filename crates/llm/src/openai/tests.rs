@@ -381,7 +381,7 @@ fn a_streamed_refusal_is_permanent() {
         r#"{"choices":[{"delta":{"refusal":"not"},"finish_reason":"stop"}]}"#,
     ]);
     let Err(ModelError::Refused { reply }) = reply else { panic!("not a refusal") };
-    assert_eq!((reply.message.text(), reply.finish), ("I cannot", FinishReason::Refusal));
+    assert_eq!((&*reply.message.text(), reply.finish), ("I cannot", FinishReason::Refusal));
 }
 
 #[test]

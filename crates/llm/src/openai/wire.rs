@@ -1,5 +1,7 @@
 //! The chat-completions format: request bytes from a transcript, and a whole reply from its bytes.
 
+use std::borrow::Cow;
+
 use longhaul_sdk::{ToolSpec, spec::Effort};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -92,7 +94,7 @@ enum WireMessage<'a> {
         content: &'a str,
     },
     User {
-        content: &'a str,
+        content: Cow<'a, str>,
     },
     Assistant {
         /// Null if there are only calls: some servers refuse empty text.
@@ -102,7 +104,7 @@ enum WireMessage<'a> {
     },
     Tool {
         tool_call_id: &'a str,
-        content: &'a str,
+        content: Cow<'a, str>,
     },
 }
 
@@ -117,21 +119,19 @@ struct WireCall<'a> {
 #[derive(Serialize)]
 struct WireFunction<'a> {
     name: &'a str,
-    arguments: std::borrow::Cow<'a, str>,
+    arguments: Cow<'a, str>,
 }
 
 fn wire_message(message: &Message) -> WireMessage<'_> {
     match message {
         Message::System { text } => WireMessage::System { content: text },
-        Message::User { text } | Message::Given { text, .. } => WireMessage::User { content: text },
+        Message::User { .. } | Message::Given { .. } => WireMessage::User { content: message.text() },
         Message::Assistant { text, calls, native: _ } => WireMessage::Assistant {
             content: (!text.is_empty() || calls.is_empty()).then_some(text),
             tool_calls: calls.iter().map(wire_call).collect(),
         },
         // The format has no flag for a failed call; the text describes the failure.
-        Message::Tool { call_id, text, name: _, is_error: _ } => {
-            WireMessage::Tool { tool_call_id: call_id, content: text }
-        }
+        Message::Tool { call_id, .. } => WireMessage::Tool { tool_call_id: call_id, content: message.text() },
     }
 }
 

@@ -37,9 +37,15 @@ fn conversation() -> Vec<Message> {
     let parts = vec!["one".to_owned(), "two".to_owned()];
     vec![
         Message::system("s"),
-        Message::Given { speaker: "developer".into(), text: parts.join("\n"), parts },
+        Message::Given { speaker: "developer".into(), parts },
         Message::Assistant { text: "I look".into(), calls: vec![call], native: None },
-        Message::Tool { call_id: "c1".into(), name: "t".into(), text: r#"{"b":1}"#.into(), is_error: false },
+        Message::Tool {
+            call_id: "c1".into(),
+            name: "t".into(),
+            text: r#"{"b":1}"#.into(),
+            files: Vec::new(),
+            is_error: false,
+        },
         Message::assistant("done"),
     ]
 }
@@ -91,7 +97,7 @@ fn said(text: &str) -> (String, Vec<(String, String, String)>) {
     let reply = read(text).unwrap();
     let calls = reply.message.calls().iter();
     let calls = calls.map(|call| (call.id.clone(), call.name.clone(), call.arguments.clone())).collect();
-    (reply.message.text().to_owned(), calls)
+    (reply.message.text().into_owned(), calls)
 }
 
 #[test]

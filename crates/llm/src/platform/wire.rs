@@ -3,6 +3,8 @@
 //! A request holds only model, messages, tools and a reply limit granted by a budget; no temperature. A turn
 //! with calls is sent back without its text, as the contract requires.
 
+use std::borrow::Cow;
+
 use longhaul_sdk::ToolSpec;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
@@ -89,7 +91,7 @@ struct WireSignature<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WireContent<'a> {
-    Text(&'a str),
+    Text(Cow<'a, str>),
     Parts(Vec<WirePart<'a>>),
 }
 
@@ -97,17 +99,17 @@ enum WireContent<'a> {
 struct WirePart<'a> {
     #[serde(rename = "type")]
     kind: &'static str,
-    text: &'a str,
+    text: Cow<'a, str>,
 }
 
 fn wire_message(message: &Message, format: RequestFormat) -> WireMessage<'_> {
     let calls: Vec<WireCall<'_>> = message.calls().iter().map(wire_call).collect();
     // The contract omits the text of a turn with calls.
-    let text = if calls.is_empty() { message.text() } else { "" };
+    let text = if calls.is_empty() { message.text() } else { Cow::default() };
     let content = match (format, message) {
         (RequestFormat::Chat, _) => WireContent::Text(text),
         (RequestFormat::Responses, Message::Given { parts, .. }) => {
-            WireContent::Parts(parts.iter().map(|text| WirePart { kind: "text", text }).collect())
+            WireContent::Parts(parts.iter().map(|text| WirePart { kind: "text", text: text.into() }).collect())
         }
         (RequestFormat::Responses, _) if calls.is_empty() => WireContent::Parts(vec![WirePart { kind: "text", text }]),
         (RequestFormat::Responses, _) => WireContent::Parts(Vec::new()),

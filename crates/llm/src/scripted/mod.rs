@@ -115,7 +115,8 @@ fn turn(messages: &[Arc<Message>]) -> usize {
 /// The answer without a program: the last user message, as `{"response": …}`.
 fn echo(messages: &[Arc<Message>]) -> Answer {
     let last = messages.iter().rev().find(|message| matches!(message.as_ref(), Message::User { .. }));
-    let text = serde_json::json!({ "response": last.map_or("", |message| message.text()) }).to_string();
+    let text =
+        serde_json::json!({ "response": last.map_or_else(Default::default, |message| message.text()) }).to_string();
     Answer { text, ..Answer::default() }
 }
 

@@ -92,7 +92,7 @@ fn context(reads: &HashSet<String>, request: &ModelRequest<'_>) -> Value {
     }
     if reads.contains("input_text") {
         let first = request.messages.iter().find(|message| matches!(message.as_ref(), Message::User { .. }));
-        pairs.push(("input_text", first.map_or("", |message| message.text()).into()));
+        pairs.push(("input_text", first.map_or_else(String::new, |message| message.text().into_owned()).into()));
     }
     Value::from_pairs(pairs)
 }
@@ -117,7 +117,7 @@ fn message_value(message: &Arc<Message>) -> Value {
     };
     Value::from_pairs([
         ("role", Value::from(message.role())),
-        ("text", message.text().into()),
+        ("text", message.text().into_owned().into()),
         ("calls", calls),
         ("name", name.into()),
         ("call_id", call_id.into()),

@@ -52,7 +52,7 @@ async fn ask(script: &str, conversation: &[Message]) -> Result<ModelReply, Model
 }
 
 async fn text(script: &str, input: &str) -> String {
-    ask(script, &[Message::user(input)]).await.unwrap().message.text().to_owned()
+    ask(script, &[Message::user(input)]).await.unwrap().message.text().into_owned()
 }
 
 #[tokio::test]
@@ -103,6 +103,7 @@ async fn a_template_computes_from_the_conversation() {
         call_id: "call_1_0".into(),
         name: "look_up".into(),
         text: r#"{"state": "sent"}"#.into(),
+        files: Vec::new(),
         is_error: false,
     };
     let second = ask(script, &[Message::user("where is order 42?"), first.message, result]).await.unwrap();
@@ -180,6 +181,7 @@ async fn the_examples_of_the_documentation_run() {
         call_id: "call_1_0".into(),
         name: "look_up_order".into(),
         text: r#"{"state":"sent"}"#.into(),
+        files: Vec::new(),
         is_error: false,
     };
     let second = ask(script, &[Message::user("where is order 42?"), first.message, result]).await.unwrap();

@@ -9,6 +9,7 @@ pub mod formats;
 pub mod human_request;
 pub mod ids;
 pub mod limits;
+pub mod message;
 pub mod price;
 #[cfg(test)]
 mod properties;

@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn result(text: &str) -> Message {
-        Message::Tool { call_id: "c".into(), name: "t".into(), text: text.into(), is_error: false }
+        Message::Tool { call_id: "c".into(), name: "t".into(), text: text.into(), files: Vec::new(), is_error: false }
     }
 
     #[test]

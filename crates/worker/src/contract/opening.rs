@@ -30,7 +30,7 @@ fn given(message: &contract::Message) -> Message {
         (Role::Assistant, _) => "assistant",
         (Role::Tool, _) => "tool",
     };
-    Message::Given { speaker: speaker.to_owned(), text: message.text(), parts }
+    Message::Given { speaker: speaker.to_owned(), parts }
 }
 
 #[cfg(test)]
@@ -49,7 +49,6 @@ mod tests {
         let said = opening(Some("i".into()), Some("r".into()), &messages);
         let tool = |speaker: &str, parts: &[&str]| Message::Given {
             speaker: speaker.into(),
-            text: parts.join("\n"),
             parts: parts.iter().map(|&part| part.to_owned()).collect(),
         };
         let system = |text: &str| Message::system(text);

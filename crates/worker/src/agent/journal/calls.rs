@@ -408,7 +408,8 @@ impl Journal {
         finish: impl FnOnce(JournalStep) -> JournalStep,
     ) -> Step<Answered> {
         let (is_error, is_skipped) = (body.is_error, body.is_skipped);
-        let message = Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, is_error };
+        let message =
+            Message::Tool { call_id: call.id.clone(), name: call.name.clone(), text, files: Vec::new(), is_error };
         let (hash, bytes) = message_bytes(&message)?;
         // A resume of the partly recorded turn finds its calls in the results as well as in the intents.
         body.begun = self.begun.remove(&key).unwrap_or_default();
@@ -419,7 +420,7 @@ impl Journal {
         let step = JournalStep {
             name: Some(call.name.clone()),
             appends: vec![bytes],
-            preview: Some(self.secrets.preview(&call.name, message.text(), is_error)),
+            preview: Some(self.secrets.preview(&call.name, &message.text(), is_error)),
             ..step
         };
         self.pending.steps.push(finish(step));

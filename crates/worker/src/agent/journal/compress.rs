@@ -71,7 +71,7 @@ impl Journal {
         let (summary, usage) = match came_to {
             Ok(reply) => {
                 self.settle(route, &key, Took::Counted(reply.usage));
-                (reply.message.text().to_owned(), self.step_usage(route, reply.usage))
+                (reply.message.text().into_owned(), self.step_usage(route, reply.usage))
             }
             // Even the excerpts are too long: drop the messages and say so.
             Err(error) if error.class() == FailureClass::ContextLimit => {
@@ -90,7 +90,7 @@ impl Journal {
         self.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),
             appends: vec![bytes],
-            preview: Some(preview(summary.text())),
+            preview: Some(preview(&summary.text())),
             usage,
             took,
             ..step

@@ -39,7 +39,7 @@ impl Journal {
     pub(super) fn output_result(&self, feedback: &str) -> Option<Message> {
         let open = self.output.as_ref()?;
         let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
-        Some(Message::Tool { call_id, name, text: feedback.to_owned(), is_error: true })
+        Some(Message::Tool { call_id, name, text: feedback.to_owned(), files: Vec::new(), is_error: true })
     }
 
     /// The result of an open output that the conversation continues after: its refusal, or `accepted`.
@@ -49,7 +49,13 @@ impl Journal {
             return self.output_result(feedback);
         }
         let (call_id, name) = (open.call.id.clone(), open.call.name.clone());
-        Some(Message::Tool { call_id, name, text: json!({ "status": "accepted" }).to_string(), is_error: false })
+        Some(Message::Tool {
+            call_id,
+            name,
+            text: json!({ "status": "accepted" }).to_string(),
+            files: Vec::new(),
+            is_error: false,
+        })
     }
 
     /// Appends `result` with the held results, and returns its bytes for the next step.

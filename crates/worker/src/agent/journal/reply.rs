@@ -95,7 +95,7 @@ impl Journal {
         observe(route, &asked.span, &reply, took);
         let turn = Turn {
             key: asked.key,
-            text: reply.message.text().to_owned(),
+            text: reply.message.text().into_owned(),
             calls: reply.message.calls().to_vec(),
             unfinished_call: reply.unfinished_call,
             is_broken: false,
@@ -142,7 +142,7 @@ impl Journal {
         self.pending.steps.push(JournalStep {
             state: StepState::Spent,
             name: Some(route.model.model_name(&route.spec).to_owned()),
-            preview: Some(preview(reply.message.text())),
+            preview: Some(preview(&reply.message.text())),
             failure_code: Some(code.to_string()),
             usage: self.step_usage(route, reply.usage),
             took,
@@ -168,7 +168,7 @@ impl Journal {
         let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
         let turn = Turn {
             key: asked.key,
-            text: message.text().to_owned(),
+            text: message.text().into_owned(),
             calls: message.calls().to_vec(),
             unfinished_call: None,
             is_broken: true,
@@ -219,7 +219,7 @@ impl Journal {
             step.seq = begun;
         }
         let (text, calls) = match &reply {
-            Some(reply) => (preview(reply.text()), reply.calls().len()),
+            Some(reply) => (preview(&reply.text()), reply.calls().len()),
             None => (String::new(), 0),
         };
         self.note_count(Some(asked.route), asked.offer, body.usage);

@@ -202,7 +202,7 @@ impl Journal {
         let reply = reply.ok_or_else(|| super::corrupt(&"a turn without a reply"))?;
         Ok(NextTurn::Recorded(Turn {
             key: step.key,
-            text: reply.text().to_owned(),
+            text: reply.text().into_owned(),
             calls: reply.calls().to_vec(),
             unfinished_call: body.unfinished_call,
             is_broken: body.is_broken,

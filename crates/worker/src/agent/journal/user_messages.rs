@@ -54,7 +54,7 @@ impl Journal {
         let is_notice =
             |text: &str| text.starts_with(DETACHED_FAILED) || notices.iter().any(|notice| notice.text == text);
         let recorded = messages.iter().filter_map(|(message, _)| match message {
-            Message::User { text } if !is_notice(text) => Some(text.as_str()),
+            Message::User { .. } if !is_notice(&message.text()) => Some(message.text()),
             Message::User { .. }
             | Message::System { .. }
             | Message::Given { .. }
