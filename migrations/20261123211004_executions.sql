@@ -31,6 +31,8 @@ create table executions (
     forked_from uuid,
     forked_before int,
     has_budget boolean not null default false,
+    -- Session whose message it answers; null outside sessions.
+    session_id uuid,
     -- Mutable columns: the state.
     status execution_status not null default 'PENDING',
     wait_reason text check (wait_reason in ('worker', 'scheduled', 'retry_backoff', 'approval', 'children',

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{Store, StoreError, maintenance::Runnable, shares::TenantShares};
 use longhaul_shared::domain::{
-    AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, TenantId, WorkerId,
+    AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, SessionId, TenantId, WorkerId,
 };
 
 /// Longest wait for the answer to a claim, from the moment it is sent: the wait for a connection does not count,
@@ -105,6 +105,8 @@ pub struct Claimed {
     pub has_budget: bool,
     pub is_first: bool,
     pub is_fork: bool,
+    /// Session whose message it answers.
+    pub session: Option<SessionId>,
     /// Deviations from its agent, as JSON text of `AgentOverrides`.
     pub overrides: Option<String>,
     /// Exact JSON text of the input.
@@ -243,6 +245,7 @@ struct ClaimRow {
     cancel_requested_at: Option<DateTime<Utc>>,
     retry_of: Option<Uuid>,
     forked_from: Option<Uuid>,
+    session_id: Option<Uuid>,
     root_id: Option<Uuid>,
     depth: i16,
     has_budget: bool,
@@ -285,6 +288,7 @@ impl From<ClaimRow> for Claimed {
             has_budget: row.has_budget,
             is_first: row.is_new,
             is_fork: row.forked_from.is_some(),
+            session: row.session_id.map(SessionId),
             overrides: row.overrides,
             input: row.input,
             traceparent: row.traceparent,

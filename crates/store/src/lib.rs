@@ -56,6 +56,7 @@ pub mod quarantine;
 pub mod retry;
 pub mod schema;
 mod session;
+pub mod sessions;
 pub mod shares;
 pub mod slots;
 pub mod submit;

@@ -93,6 +93,8 @@ impl Store {
     /// on.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, StoreError> {
         let before = self.ended_before(retention).await?;
+        // A session outlives its executions: what they said must be in its transcript before they go.
+        while self.fold_sessions_ended_before(before, BATCH).await? {}
         let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
         for week in &pruned.weeks {
             for table in HISTORY {

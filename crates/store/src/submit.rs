@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::{Usd, spec::BudgetSpec};
 use serde_json::Value;
-use sqlx::types::Json;
+use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;
 
 use super::{
@@ -185,43 +185,8 @@ impl Store {
 
     /// Inserts executions; returns the initial states of those that were not there before.
     async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<Uuid, Beginning>, StoreError> {
-        let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
-        macro_rules! column {
-            ($row:ident => $value:expr) => {
-                &rows.iter().map(|$row| $value).collect::<Vec<_>>()
-            };
-        }
         let mut connection = self.commits.lend().await?;
-        let stored = sqlx::query_file!(
-            "src/sql/submit.sql",
-            column!(row => row.id.0),
-            column!(row => row.tenant_id.0),
-            column!(row => row.definition_key.clone()),
-            column!(row => row.definition_version_id.0),
-            column!(row => row.agent_key.clone()),
-            column!(row => row.agent_version_id.0),
-            column!(row => row.queue.clone()),
-            column!(row => row.serve_key.0.clone()),
-            column!(row => row.priority),
-            column!(row => Json(row.metadata.clone())) as _,
-            column!(row => row.input.clone()),
-            column!(row => row.run_at) as _,
-            column!(row => row.deadline.as_secs_f64()),
-            column!(row => row.deadline_is_near),
-            column!(row => row.active_timeout.as_secs_f64()),
-            column!(row => row.retry_of.map(|id| id.0)) as _,
-            column!(row => row.submitted_by.map(|id| id.0)) as _,
-            column!(row => row.traceparent.clone()) as _,
-            column!(row => row.idempotency.as_ref().map(|own| own.key.clone())) as _,
-            column!(row => row.idempotency.as_ref().map(|own| own.request_hash.clone())) as _,
-            column!(row => row.budget.as_ref().map(|budget| budget.on_exhausted.as_str().to_owned())) as _,
-            column!(row => caps(row).max_cost.map(Usd::nanos)) as _,
-            column!(row => caps(row).max_tokens) as _,
-            column!(row => caps(row).max_calls) as _,
-            column!(row => row.overrides.clone()) as _,
-        )
-        .fetch_all(&mut *connection)
-        .await;
+        let stored = insert_rows(&mut connection, rows).await;
         let stored = connection.back(stored)?;
         if let Some(row) = stored.first() {
             self.clock.observe(row.now);
@@ -265,4 +230,57 @@ impl Store {
         .await?;
         Ok(rows.into_iter().map(|row| ((row.tenant_id, row.key), (row.execution_id, row.request_hash))).collect())
     }
+}
+
+/// A row that the insert stored.
+pub(super) struct InsertedRow {
+    id: Uuid,
+    now: DateTime<Utc>,
+    deadline_at: DateTime<Utc>,
+    wait_reason: String,
+    wait_until: Option<DateTime<Utc>>,
+}
+
+/// Inserts executions whose ids and idempotency keys are new; returns those.
+pub(super) async fn insert_rows(
+    connection: &mut PgConnection,
+    rows: &[&NewExecution],
+) -> sqlx::Result<Vec<InsertedRow>> {
+    let caps = |row: &NewExecution| row.budget.as_ref().map(Caps::from).unwrap_or_default();
+    macro_rules! column {
+        ($row:ident => $value:expr) => {
+            &rows.iter().map(|$row| $value).collect::<Vec<_>>()
+        };
+    }
+    sqlx::query_file_as!(
+        InsertedRow,
+        "src/sql/submit.sql",
+        column!(row => row.id.0),
+        column!(row => row.tenant_id.0),
+        column!(row => row.definition_key.clone()),
+        column!(row => row.definition_version_id.0),
+        column!(row => row.agent_key.clone()),
+        column!(row => row.agent_version_id.0),
+        column!(row => row.queue.clone()),
+        column!(row => row.serve_key.0.clone()),
+        column!(row => row.priority),
+        column!(row => Json(row.metadata.clone())) as _,
+        column!(row => row.input.clone()),
+        column!(row => row.run_at) as _,
+        column!(row => row.deadline.as_secs_f64()),
+        column!(row => row.deadline_is_near),
+        column!(row => row.active_timeout.as_secs_f64()),
+        column!(row => row.retry_of.map(|id| id.0)) as _,
+        column!(row => row.submitted_by.map(|id| id.0)) as _,
+        column!(row => row.traceparent.clone()) as _,
+        column!(row => row.idempotency.as_ref().map(|own| own.key.clone())) as _,
+        column!(row => row.idempotency.as_ref().map(|own| own.request_hash.clone())) as _,
+        column!(row => row.budget.as_ref().map(|budget| budget.on_exhausted.as_str().to_owned())) as _,
+        column!(row => caps(row).max_cost.map(Usd::nanos)) as _,
+        column!(row => caps(row).max_tokens) as _,
+        column!(row => caps(row).max_calls) as _,
+        column!(row => row.overrides.clone()) as _,
+    )
+    .fetch_all(connection)
+    .await
 }

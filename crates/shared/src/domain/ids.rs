@@ -53,6 +53,52 @@ id! {
     HumanRequestId;
 }
 
+/// One session: a long-lived conversation with an agent. Written `sess_` and 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub Uuid);
+
+impl SessionId {
+    const PREFIX: &str = "sess_";
+
+    /// Generates a new id.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", Self::PREFIX, self.0.simple())
+    }
+}
+
+/// A text that is no session id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("is not `sess_` and 32 hexadecimal digits")]
+pub struct InvalidSessionId;
+
+impl FromStr for SessionId {
+    type Err = InvalidSessionId;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 32).ok_or(InvalidSessionId)?;
+        Uuid::try_parse(digits).map(Self).map_err(|_| InvalidSessionId)
+    }
+}
+
+impl Serialize for SessionId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for SessionId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl WorkerId {
     /// Generates a new identity for this start of the process.
     #[must_use]

@@ -25,7 +25,8 @@ pub use decision::{Decision, Outcome, decide};
 pub use formats::JOURNAL_FORMAT;
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{
-    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, TenantId, WorkerId,
+    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, SessionId, TenantId,
+    WorkerId,
 };
 pub use limits::LimitKey;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};

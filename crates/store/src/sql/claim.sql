@@ -13,7 +13,7 @@ select
     (c.execution).deadline_at as "deadline_at!", (c.execution).wake_seq as "wake_seq!",
     (c.execution).transient_retries as "transient_retries!", (c.execution).tool_error_retries as "tool_error_retries!",
     (c.execution).llm_error_retries as "llm_error_retries!", (c.execution).cancel_requested_at, (c.execution).retry_of,
-    (c.execution).forked_from, (c.execution).root_id, (c.execution).depth as "depth!",
+    (c.execution).forked_from, (c.execution).session_id, (c.execution).root_id, (c.execution).depth as "depth!",
     (c.execution).has_budget as "has_budget!",
     (c.execution).input_tokens + (c.execution).output_tokens as "tokens!",
     longhaul_claim_rank((c.execution).created_at, (c.execution).priority) as "rank!",

@@ -157,6 +157,7 @@ async fn restore(
         root: claimed.root,
         has_budget: claimed.has_budget,
         is_fork: claimed.is_fork,
+        session: claimed.session,
     };
     let journal = Journal::new(
         (claimed.id, scope),

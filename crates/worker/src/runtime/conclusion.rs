@@ -171,6 +171,10 @@ async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
         publisher.wake(&concluded.queue, claimed.id, concluded.wait_reason);
         return;
     }
+    if claimed.session.is_some() {
+        // Its session's next message may be runnable now.
+        publisher.wake(&concluded.queue, claimed.id, Some(WaitReason::Worker));
+    }
     if claimed.has_budget {
         fold_budget(&deps.shared, &deps.writer, claimed.root).await;
     }

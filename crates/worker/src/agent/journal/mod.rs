@@ -26,6 +26,7 @@ mod reply;
 mod retrieval;
 mod secrets;
 mod servers;
+mod session;
 mod turn;
 mod user_messages;
 mod verdict;
@@ -36,7 +37,7 @@ use std::{
 };
 
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError, ToolEffect, ToolScratchpad};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_shared::domain::{ExecutionId, SessionId, TenantId};
 use longhaul_store::{
     StoreError,
     journal::{Hash, JournalStep, JournalWrite, MessageBytes, NewEvent, StepKind, StepState, StepUsage, StoredJournal},
@@ -141,6 +142,8 @@ pub(crate) struct ExecutionScope {
     pub(crate) has_budget: bool,
     /// True if part of the journal was copied from an execution with another prompt or model.
     pub(crate) is_fork: bool,
+    /// Session whose transcript precedes the execution's own messages.
+    pub(crate) session: Option<SessionId>,
 }
 
 /// A wait, with the wake counter read before its condition was checked: a later wake ends the wait at once

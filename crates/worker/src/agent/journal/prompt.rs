@@ -15,6 +15,7 @@ use super::{
     progress::{Stage, State},
     read_body,
     secrets::ToolSecrets,
+    session::SessionPin,
 };
 use crate::agent::{
     references::{StateLimits, StateLog},
@@ -31,6 +32,9 @@ struct PromptBody {
     /// The model, if it is not from the worker's configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     contract_model: Option<NotedModel>,
+    /// Part of a session's transcript that precedes the messages of this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionPin>,
 }
 
 /// Tools pinned by an earlier attempt.
@@ -52,7 +56,7 @@ impl Journal {
         // Retrieval steps may precede the prompt.
         match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
             Some(step) if step.kind == StepKind::Prompt => {
-                let PromptBody { tools, shown, contract_model: model } = read_body(step)?;
+                let PromptBody { tools, shown, contract_model: model, session: _ } = read_body(step)?;
                 Ok(Some(PinnedTools { tools, shown, model }))
             }
             Some(_) | None => Ok(None),
@@ -73,14 +77,25 @@ impl Journal {
         self.state = StateLog::new(input.clone(), instances, limits);
         self.secrets = ToolSecrets::of(agent);
         if let Some(step) = self.replay(StepKind::Prompt) {
+            if let Some(pin) = read_body::<PromptBody>(&step)?.session {
+                self.recall_session(pin).await?;
+            }
             return self.replay_appends(&step);
         }
         self.stage(agent, Stage::Thinking, State::Running);
         self.stage(agent, Stage::Thinking, State::Completed);
-        let appends = prompt.await?.into_iter().map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let session = match self.scope.session {
+            Some(session) => Some(self.join_session(session).await?),
+            None => None,
+        };
+        // A session keeps the system prompt of its first message, so that the prefix stays the same.
+        let has_system = self.transcript.messages().iter().any(|message| matches!(**message, Message::System { .. }));
+        let opening = prompt.await?.into_iter();
+        let opening = opening.filter(|message| !(has_system && matches!(message, Message::System { .. })));
+        let appends = opening.map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
-        let body = PromptBody { tools, shown, contract_model: model.cloned() };
+        let body = PromptBody { tools, shown, contract_model: model.cloned(), session };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.

@@ -1,0 +1,302 @@
+//! Sessions as they stand, and their beginning and end.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::OnBusy;
+use crate::{Store, StoreError, erasure::Erasure, tenants::TenantScope};
+use longhaul_shared::domain::{
+    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason,
+};
+
+/// Idle time after which a session counts as ended, in seconds.
+const IDLE_END: f64 = 1800.0;
+
+/// A session to create.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    pub id: SessionId,
+    pub tenant_id: TenantId,
+    pub agent_key: String,
+    /// Pinned version.
+    pub agent_version_id: AgentVersionId,
+    /// Pinned version.
+    pub definition_version_id: DefinitionVersionId,
+    pub on_busy: OnBusy,
+    /// Labels for filters; an object.
+    pub metadata: Value,
+    pub submitted_by: Option<ApiKeyId>,
+}
+
+/// What a session does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionState {
+    Idle,
+    /// An execution answers a message, or waits for a worker.
+    Running,
+    /// The execution waits for a person, a limit, a provider or its children.
+    Waiting(WaitReason),
+    /// Ended explicitly, or idle for long. A message reopens it.
+    Ended,
+}
+
+/// Reason for the end of the last turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// The model finished its answer.
+    EndTurn,
+    /// A person must decide or answer.
+    RequiresAction,
+    BudgetReached,
+    Interrupted,
+    Failed,
+}
+
+impl StopReason {
+    /// Name as shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndTurn => "end_turn",
+            Self::RequiresAction => "requires_action",
+            Self::BudgetReached => "budget_reached",
+            Self::Interrupted => "interrupted",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// Reason for the end of an execution.
+    #[must_use]
+    pub fn of_end(status: ExecutionStatus, failure_code: Option<&str>) -> Self {
+        match (status, failure_code) {
+            (ExecutionStatus::Finished, _) => Self::EndTurn,
+            (_, Some("budget_exhausted")) => Self::BudgetReached,
+            (_, Some("cancelled")) => Self::Interrupted,
+            (_, _) => Self::Failed,
+        }
+    }
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    pub id: SessionId,
+    pub tenant_id: TenantId,
+    pub agent_key: String,
+    pub agent_version_id: AgentVersionId,
+    pub definition_version_id: DefinitionVersionId,
+    pub on_busy: OnBusy,
+    pub metadata: Value,
+    pub created_at: DateTime<Utc>,
+    /// Time of the last message or answer.
+    pub active_at: DateTime<Utc>,
+    pub state: SessionState,
+    /// Reason for the end of the last turn; `None` before the first.
+    pub stop_reason: Option<StopReason>,
+    /// Execution that has the turn.
+    pub running: Option<ExecutionId>,
+    /// Messages that wait for their turn.
+    pub queued: i64,
+    /// Messages accepted so far.
+    pub turns: i32,
+}
+
+struct Row {
+    id: Uuid,
+    tenant_id: Uuid,
+    agent_key: String,
+    agent_version_id: Uuid,
+    definition_version_id: Uuid,
+    on_busy: String,
+    metadata: Value,
+    created_at: DateTime<Utc>,
+    active_at: DateTime<Utc>,
+    is_ended: bool,
+    running: Option<Uuid>,
+    wait_reason: Option<String>,
+    queued: i64,
+    turns: i32,
+    last_status: Option<String>,
+    last_failure: Option<String>,
+}
+
+impl TryFrom<Row> for Session {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
+        let waits = row.wait_reason.as_deref();
+        let waits =
+            waits.map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason", name))).transpose()?;
+        let state = match (row.running, waits) {
+            (Some(_), None | Some(WaitReason::Worker)) => SessionState::Running,
+            (Some(_), Some(reason)) => SessionState::Waiting(reason),
+            (None, _) if row.is_ended => SessionState::Ended,
+            (None, _) => SessionState::Idle,
+        };
+        let stop_reason = match (state, row.last_status.as_deref()) {
+            (SessionState::Waiting(WaitReason::Approval | WaitReason::Input), _) => Some(StopReason::RequiresAction),
+            (_, Some(status)) => {
+                let status = ExecutionStatus::parse(status).ok_or_else(|| unknown("status", status))?;
+                Some(StopReason::of_end(status, row.last_failure.as_deref()))
+            }
+            (_, None) => None,
+        };
+        Ok(Self {
+            id: SessionId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            agent_key: row.agent_key,
+            agent_version_id: AgentVersionId(row.agent_version_id),
+            definition_version_id: DefinitionVersionId(row.definition_version_id),
+            on_busy: OnBusy::parse(&row.on_busy).ok_or_else(|| unknown("policy", &row.on_busy))?,
+            metadata: row.metadata,
+            created_at: row.created_at,
+            active_at: row.active_at,
+            state,
+            stop_reason,
+            running: row.running.map(ExecutionId),
+            queued: row.queued,
+            turns: row.turns,
+        })
+    }
+}
+
+impl Store {
+    /// Creates a session.
+    ///
+    /// # Errors
+    /// Postgres refused a value, or is unavailable.
+    pub async fn create_session(&self, new: &NewSession) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            insert into sessions (id, tenant_id, agent_key, agent_version_id, definition_version_id, on_busy, metadata,
+                submitted_by, created_at, active_at)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, longhaul_now(), longhaul_now())
+            "#,
+            new.id.0,
+            new.tenant_id.0,
+            new.agent_key,
+            new.agent_version_id.0,
+            new.definition_version_id.0,
+            new.on_busy.as_str(),
+            new.metadata,
+            new.submitted_by.map(|key| key.0),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The newest sessions before `before`, or the one named `id`; at most `limit`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn list_sessions(
+        &self,
+        scope: &TenantScope,
+        id: Option<SessionId>,
+        before: Option<SessionId>,
+        limit: i64,
+    ) -> Result<Vec<Session>, StoreError> {
+        let tenants = scope.ids();
+        let rows = sqlx::query_as!(
+            Row,
+            r#"
+            select s.id, s.tenant_id, s.agent_key, s.agent_version_id, s.definition_version_id, s.on_busy, s.metadata,
+                s.created_at, s.active_at,
+                (s.ended_at is not null or s.active_at < longhaul_now() - $5 * interval '1 second') as "is_ended!",
+                s.running, e.wait_reason as "wait_reason?",
+                (select count(*) from session_turns t where t.session_id = s.id and t.state = 'queued') as "queued!",
+                s.turns, last.status::text as "last_status?", last.failure_code as "last_failure?"
+            from sessions s
+            left join executions e on e.id = s.running
+            left join lateral (
+                select x.status, x.failure_code
+                from session_turns t join executions x on x.id = t.execution_id
+                where t.session_id = s.id and t.state = 'ended'
+                order by t.number desc limit 1
+            ) last on true
+            where ($1::uuid[] is null or s.tenant_id = any ($1)) and ($2::uuid is null or s.id = $2)
+                and ($3::uuid is null or s.id < $3)
+            order by s.id desc
+            limit $4
+            "#,
+            tenants.as_deref() as Option<&[Uuid]>,
+            id.map(|id| id.0),
+            before.map(|id| id.0),
+            limit,
+            IDLE_END,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(Session::try_from).collect()
+    }
+
+    /// The session of that id, within `scope`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn get_session(&self, scope: &TenantScope, id: SessionId) -> Result<Option<Session>, StoreError> {
+        Ok(self.list_sessions(scope, Some(id), None, 1).await?.pop())
+    }
+
+    /// Ends an idle session explicitly. Returns false if it is not idle.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_session(&self, tenant: TenantId, id: SessionId) -> Result<bool, StoreError> {
+        let ended = sqlx::query!(
+            "update sessions set ended_at = coalesce(ended_at, longhaul_now()) \
+             where id = $1 and tenant_id = $2 and running is null",
+            id.0,
+            tenant.0,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(ended.rows_affected() > 0)
+    }
+
+    /// Deletes a session with its transcript, and erases the texts of its executions. Returns the execution that has
+    /// not ended, if there is one; the session is then left alone.
+    ///
+    /// # Errors
+    /// Postgres is unavailable. A repeat erases the rest.
+    pub async fn delete_session(&self, tenant: TenantId, id: SessionId) -> Result<Option<ExecutionId>, StoreError> {
+        let turns = sqlx::query!(
+            r#"
+            select t.execution_id, t.state <> 'ended' as "is_open!"
+            from sessions s join session_turns t on t.session_id = s.id
+            where s.id = $1 and s.tenant_id = $2
+            order by t.number
+            "#,
+            id.0,
+            tenant.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if let Some(open) = turns.iter().find(|turn| turn.is_open) {
+            return Ok(Some(ExecutionId(open.execution_id)));
+        }
+        for turn in &turns {
+            if let Erasure::NotEnded(open) = self.erase_execution(tenant, ExecutionId(turn.execution_id)).await? {
+                return Ok(Some(open));
+            }
+        }
+        // A message that arrived meanwhile keeps the session.
+        let deleted = sqlx::query_scalar!(
+            r#"delete from sessions where id = $1 and tenant_id = $2 and running is null and turns = $3 returning true as "deleted!""#,
+            id.0,
+            tenant.0,
+            i32::try_from(turns.len()).unwrap_or(i32::MAX),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        if deleted.is_some() {
+            return Ok(None);
+        }
+        let running =
+            sqlx::query_scalar!("select running from sessions where id = $1 and tenant_id = $2", id.0, tenant.0);
+        Ok(running.fetch_optional(&self.pool).await?.flatten().map(ExecutionId))
+    }
+}

@@ -1,0 +1,54 @@
+-- Sessions: long-lived conversations with one agent, whose messages become executions (docs/adr/0045-sessions.md).
+
+create table sessions (
+    id uuid primary key,
+    tenant_id uuid not null,
+    -- Pinned at the start: every message runs by these versions.
+    agent_key text not null,
+    agent_version_id uuid not null,
+    definition_version_id uuid not null,
+    -- Policy for a message that arrives while another is answered, unless the message names one.
+    on_busy text not null check (on_busy in ('reject', 'enqueue', 'interrupt', 'rollback')),
+    metadata jsonb not null,
+    submitted_by uuid,
+    created_at timestamptz not null,
+    -- Time of the last message or answer.
+    active_at timestamptz not null,
+    -- Time of an explicit end; a message reopens the session.
+    ended_at timestamptz,
+    -- Execution that answers a message now; null while idle.
+    running uuid,
+    -- Messages accepted, and those of them that are part of the transcript.
+    turns int not null default 0,
+    folded int not null default 0,
+    -- Number of the last message of the transcript.
+    last_seq int not null default 0
+) with (fillfactor = 70);
+create index sessions_tenant on sessions (tenant_id, id);
+
+-- One row per message that a caller sent, with the execution that answers it.
+create table session_turns (
+    session_id uuid not null references sessions on delete cascade,
+    number int not null,
+    execution_id uuid not null unique,
+    state text not null check (state in ('queued', 'running', 'ended')),
+    -- Policy that was applied when the message arrived.
+    on_busy text not null,
+    -- True if a later message withdrew this one: it is no part of the transcript, but for a note of its effects.
+    is_rolled_back boolean not null default false,
+    primary key (session_id, number)
+) with (fillfactor = 70);
+
+-- The transcript. Rows are never updated: a summary names the messages that it stands for.
+create table session_messages (
+    session_id uuid not null references sessions on delete cascade,
+    seq int not null,
+    execution_id uuid not null,
+    -- Exact bytes of the message, compressed.
+    body bytea not null,
+    -- First and last number of the messages that this one replaces; null if it is no summary.
+    replaces_first int,
+    replaces_last int,
+    primary key (session_id, seq),
+    check ((replaces_first is null) = (replaces_last is null))
+);
