@@ -50,7 +50,7 @@ fn failure_classes_match_the_reference_table() {
     let guide = include_str!("../../docs/reference/failures.md");
     let table = guide.split("| code |").next().unwrap();
     let rows: Vec<String> = table.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
-    let expected = FailureClass::ALL.map(|class| {
+    let expected = FailureClass::ALL.iter().map(|&class| {
         let delays = delays(class);
         match class {
             FailureClass::ContextLimit => {
@@ -60,7 +60,7 @@ fn failure_classes_match_the_reference_table() {
             _ => format!("| `{class}` | {} | {} s |", delays.len(), delays.join(", ")),
         }
     });
-    assert_eq!(rows, expected);
+    assert_eq!(rows, expected.collect::<Vec<_>>());
 }
 
 /// Checks every failure made with class and code side by side, or as permanent.

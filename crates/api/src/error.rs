@@ -14,9 +14,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 /// Maximum number of violations in a response.
-pub(crate) const MAX_VIOLATIONS: usize = 100;
-/// Maximum length of a message, in characters. Messages may quote the request.
-const MAX_MESSAGE_CHARS: usize = 400;
+pub(crate) const MAX_VIOLATIONS: usize = 20;
+/// Maximum length of a path or a message, in characters. Both may quote the request.
+const MAX_TEXT_CHARS: usize = 400;
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
@@ -33,12 +33,14 @@ pub struct Violation {
 
 impl Violation {
     pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let mut message: String = message.into();
-        if let Some((cut, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
-            message.truncate(cut);
-            message.push('…');
-        }
-        Self { path: path.into(), message }
+        let capped = |mut text: String| {
+            if let Some((cut, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
+                text.truncate(cut);
+                text.push('…');
+            }
+            text
+        };
+        Self { path: capped(path.into()), message: capped(message.into()) }
     }
 }
 
@@ -364,7 +366,7 @@ pub struct Problem {
     pub code: String,
     /// Description for people. May change.
     pub detail: String,
-    /// All violations of the request, at most 100.
+    /// All violations of the request, at most 20.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<Violation>>,
     /// The execution that the error is about.

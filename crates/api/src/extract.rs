@@ -1,30 +1,19 @@
-//! Reads requests: bodies within a limit, fields with all violations at once, query parameters, ids, cursors.
+//! Reads requests: query parameters, ids, cursors. Bodies are read by `body.rs`.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Display},
-    marker::PhantomData,
-    str::FromStr,
-    time::Duration,
-};
+use std::{fmt::Display, str::FromStr};
 
 use axum::{
-    body::Body,
     extract::{FromRequestParts, Query},
-    http::{HeaderMap, header, request::Parts},
+    http::request::Parts,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use chrono::{DateTime, Datelike, Utc};
 use longhaul_sdk::numbers;
-use longhaul_shared::{cpu_lane::CpuLane, domain::ExecutionId};
+use longhaul_shared::domain::ExecutionId;
 use longhaul_store::api_keys::Scope;
 use longhaul_store::tenants::TenantScope;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
-};
-use serde_json::{Value, value::RawValue};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{
@@ -32,167 +21,6 @@ use crate::{
     error::{ApiError, ApiResult, Violation},
     state::ApiState,
 };
-
-/// Body limit of one submit, in bytes.
-pub(crate) const SUBMIT_LIMIT: usize = 1024 * 1024;
-/// Body limit of a batch of submits, in bytes.
-pub(crate) const BATCH_LIMIT: usize = 16 * 1024 * 1024;
-/// Body limit of documents for an index, in bytes.
-pub(crate) const DOCUMENTS_LIMIT: usize = 8 * 1024 * 1024;
-/// Body limit of all other requests, in bytes.
-pub(crate) const BODY_LIMIT: usize = 256 * 1024;
-/// Time limit for a body to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest body that is parsed on the async thread, in bytes: less than a millisecond of work.
-const BRIEF_BODY: usize = 64 * 1024;
-
-static LARGE_BODIES: CpuLane = CpuLane::new();
-
-/// Reads a JSON body of at most `limit` bytes, without parsing it.
-pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    if !media_type.eq_ignore_ascii_case("application/json") {
-        return Err(ApiError::UnsupportedMediaType);
-    }
-    let too_large = ApiError::PayloadTooLarge { limit_bytes: limit };
-    let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if stated.is_some_and(|length| length > limit) {
-        return Err(too_large);
-    }
-    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        // Either the body exceeds the limit, or the caller went away and reads no answer.
-        Ok(Err(_)) => Err(too_large),
-        Err(_) => Err(ApiError::RequestTimeout),
-    }
-}
-
-/// Parses a body of `bytes` bytes. Large ones queue for a CPU thread of their own, so that other requests continue.
-pub(crate) async fn in_turn<T: Send>(bytes: usize, parse: impl Fn() -> T + Sync) -> T {
-    if bytes <= BRIEF_BODY {
-        return parse();
-    }
-    // If no thread can be started, parse here: slow is better than an error.
-    LARGE_BODIES.turn().await.run(&parse).unwrap_or_else(|_| parse())
-}
-
-/// The fields of a JSON object, taken one by one. Violations are collected; fields left over are unknown.
-pub(crate) struct Fields<'a> {
-    fields: BTreeMap<String, &'a RawValue>,
-    violations: Vec<Violation>,
-}
-
-impl<'a> Fields<'a> {
-    /// # Errors
-    /// The text is not a JSON object.
-    pub(crate) fn parse(text: &'a [u8]) -> ApiResult<Self> {
-        let text = std::str::from_utf8(text).map_err(|_| ApiError::MalformedJson("it is not UTF-8".into()))?;
-        let raw: &RawValue = serde_json::from_str(text).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
-        Self::of(raw, "")
-    }
-
-    /// # Errors
-    /// The value is not an object.
-    pub(crate) fn of(raw: &'a RawValue, path: &str) -> ApiResult<Self> {
-        let fields = serde_json::from_str(raw.get()).map_err(|_| ApiError::invalid(path, "must be an object"))?;
-        Ok(Self { fields, violations: Vec::new() })
-    }
-
-    /// The raw text of a field; null counts as absent.
-    pub(crate) fn raw(&mut self, name: &str) -> Option<&'a RawValue> {
-        self.fields.remove(name).filter(|raw| raw.get() != "null")
-    }
-
-    /// A field, deserialized. A value of the wrong type becomes a violation.
-    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &str) -> Option<T> {
-        let raw = self.raw(name)?;
-        match serde_json::from_str(raw.get()) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let text = error.to_string();
-                // Drop the position: it is relative to the field's text, which the caller cannot map.
-                let why = text.split(" at line ").next().unwrap_or_default();
-                self.violation(format!("/{name}"), why);
-                None
-            }
-        }
-    }
-
-    pub(crate) fn violation(&mut self, path: impl Into<String>, message: impl Into<String>) {
-        self.violations.push(Violation::new(path, message));
-    }
-
-    /// Adds a violation for the first number in `value` that is too long to be stored exactly.
-    pub(crate) fn oversized_number(&mut self, value: &Value, path: &str) {
-        self.violations.extend(oversized_number(value, path));
-    }
-
-    /// # Errors
-    /// The request has violations or unknown fields.
-    pub(crate) fn finish(mut self) -> ApiResult<()> {
-        for name in self.fields.keys() {
-            let path = format!("/{}", escape_pointer(name));
-            self.violations.push(Violation::new(path, "unknown field"));
-        }
-        if self.violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidRequest(self.violations)) }
-    }
-}
-
-/// A record that must be written as a JSON object. serde alone also accepts a list of the fields' values.
-pub(crate) struct Record<T>(pub(crate) T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Record<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
-            type Value = T;
-
-            fn expecting(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-                text.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(members))
-            }
-        }
-
-        deserializer.deserialize_map(Object(PhantomData)).map(Self)
-    }
-}
-
-/// Deserializes a whole record.
-///
-/// # Errors
-/// The value does not match, or a list stands in place of a record.
-pub(crate) fn read_record<T: DeserializeOwned + Serialize>(value: &Value) -> ApiResult<T> {
-    let record: T = T::deserialize(value).map_err(|error| ApiError::invalid("", error.to_string()))?;
-    let read = serde_json::to_value(&record).map_err(|error| ApiError::invalid("", error.to_string()))?;
-    let mut violations = Vec::new();
-    find_lists(value, &read, "", &mut violations);
-    if violations.is_empty() { Ok(record) } else { Err(ApiError::InvalidRequest(violations)) }
-}
-
-/// Finds lists that serde read as records.
-fn find_lists(given: &Value, read: &Value, path: &str, violations: &mut Vec<Violation>) {
-    match (given, read) {
-        (Value::Array(_), Value::Object(_)) => violations.push(Violation::new(path, "must be an object")),
-        (Value::Array(given), Value::Array(read)) => {
-            for (at, (given, read)) in given.iter().zip(read).enumerate() {
-                find_lists(given, read, &format!("{path}/{at}"), violations);
-            }
-        }
-        (Value::Object(given), Value::Object(read)) => {
-            for (name, given) in given {
-                if let Some(read) = read.get(name) {
-                    find_lists(given, read, &format!("{path}/{}", escape_pointer(name)), violations);
-                }
-            }
-        }
-        (_, _) => {}
-    }
-}
 
 pub(crate) fn escape_pointer(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
@@ -373,24 +201,6 @@ pub(crate) fn read_cursor(text: &str) -> Option<Uuid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_violation_of_an_object_is_reported() {
-        let mut fields = Fields::parse(br#"{"priority":"high","queue":7,"colour/tone":1,"input":{"a":1}}"#).unwrap();
-        assert_eq!(fields.take::<u8>("priority"), None);
-        assert_eq!(fields.take::<String>("queue"), None);
-        assert_eq!(fields.raw("input").unwrap().get(), r#"{"a":1}"#);
-        let Err(ApiError::InvalidRequest(violations)) = fields.finish() else { panic!() };
-        let paths: Vec<_> = violations.iter().map(|violation| violation.path.as_str()).collect();
-        assert_eq!(paths, ["/priority", "/queue", "/colour~1tone"]);
-    }
-
-    #[test]
-    fn body_other_than_an_object_is_refused() {
-        assert!(matches!(Fields::parse(b"{").err(), Some(ApiError::MalformedJson(_))));
-        assert!(matches!(Fields::parse(b"\xff").err(), Some(ApiError::MalformedJson(_))));
-        assert!(matches!(Fields::parse(b"[1]").err(), Some(ApiError::InvalidRequest(_))));
-    }
 
     #[test]
     fn cursors_round_trip_and_others_are_refused() {

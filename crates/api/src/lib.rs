@@ -5,6 +5,7 @@
 //! lives in `shared::store`; Redis stays outside: the caller passes hooks and hints.
 
 mod auth;
+mod body;
 mod catalog;
 mod error;
 mod extract;

@@ -1,12 +1,13 @@
 //! Builds the OpenAPI document: the routes, plus the errors that they share.
 
-use longhaul_sdk::FailureClass;
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
-use serde_json::{Value, json};
+use longhaul_sdk::{AgentSpec, DefinitionSpec, FailureClass};
+use longhaul_shared::domain::{ExecutionStatus, WaitReason, contract::catalogue::PlatformSpec};
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
 use utoipa::{
     OpenApi, PartialSchema, ToSchema,
     openapi::{
-        Content, OpenApi as Document, Ref, RefOr, Response, Schema, SecurityRequirement,
+        Content, Ref, RefOr, Required, Response, Schema, SecurityRequirement,
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme},
     },
 };
@@ -14,6 +15,14 @@ use utoipa::{
 use crate::{
     error::{Problem, Violation},
     router,
+    routes::{
+        executions::{batch::BatchBody, budget::RaiseBody, fork::ForkBody, request::SubmitBody, retry::RetryBody},
+        human_requests::{answer::AnswerBody, decide::DecisionBody},
+        indexes::{documents::post::DocumentsBody, search::SearchBody},
+        limits::put::LimitBody,
+        providers::ResetBody,
+        quarantine::release::ReleaseBody,
+    },
 };
 
 #[derive(OpenApi)]
@@ -42,8 +51,10 @@ const WITH_BODY: [(&str, &str, &str); 4] = [
     ("415", "unsupported_media_type", "The body is not `application/json`"),
 ];
 
+/// The OpenAPI document. Schemas of answers come from utoipa, those of request bodies from schemars, because they also
+/// validate (docs/adr/0043-one-type-per-request-body.md).
 #[must_use]
-pub fn openapi() -> Document {
+pub fn openapi() -> Value {
     let mut document = router::described().into_openapi();
     let base = Base::openapi();
     document.info = base.info;
@@ -73,6 +84,9 @@ pub fn openapi() -> Document {
             continue;
         }
         for operation in operations.into_iter().flatten() {
+            if let Some(RefOr::T(body)) = &mut operation.request_body {
+                body.required = (!path.ends_with("/retry") && !path.ends_with("/release")).then_some(Required::True);
+            }
             let own = if operation.request_body.is_some() { &WITH_BODY[..] } else { &[] };
             for (status, code, description) in SHARED.iter().chain(own) {
                 let responses = &mut operation.responses.responses;
@@ -80,7 +94,33 @@ pub fn openapi() -> Document {
             }
         }
     }
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    if let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) {
+        schemas.extend(bodies());
+    }
     document
+}
+
+/// The schemas of the request bodies and of the types that they use, by name.
+fn bodies() -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().with(|all| all.definitions_path = "/components/schemas".into());
+    let mut generator = settings.into_generator();
+    generator.subschema_for::<SubmitBody>();
+    generator.subschema_for::<BatchBody<SubmitBody>>();
+    generator.subschema_for::<ForkBody>();
+    generator.subschema_for::<RetryBody>();
+    generator.subschema_for::<RaiseBody>();
+    generator.subschema_for::<DecisionBody>();
+    generator.subschema_for::<AnswerBody>();
+    generator.subschema_for::<LimitBody>();
+    generator.subschema_for::<ReleaseBody>();
+    generator.subschema_for::<ResetBody>();
+    generator.subschema_for::<SearchBody>();
+    generator.subschema_for::<DocumentsBody>();
+    generator.subschema_for::<DefinitionSpec>();
+    generator.subschema_for::<AgentSpec>();
+    generator.subschema_for::<PlatformSpec>();
+    generator.take_definitions(true)
 }
 
 /// String properties with a closed set of values, as (schema, property, values).
@@ -121,7 +161,7 @@ mod tests {
 
     #[test]
     fn operation_ids_are_unique() {
-        let document = serde_json::to_value(super::openapi()).unwrap();
+        let document = super::openapi();
         let items = document["paths"].as_object().unwrap().values().flat_map(|item| item.as_object().unwrap().values());
         let ids: Vec<&str> = items.map(|operation| operation["operationId"].as_str().unwrap()).collect();
         assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len());
@@ -129,8 +169,17 @@ mod tests {
     }
 
     #[test]
+    fn every_reference_leads_to_a_schema() {
+        let document = super::openapi();
+        let text = document.to_string();
+        let references = text.split(r##""$ref":"#"##).skip(1).filter_map(|rest| rest.split('"').next());
+        let lost: Vec<&str> = references.filter(|reference| document.pointer(reference).is_none()).collect();
+        assert!(lost.is_empty(), "{lost:?}");
+    }
+
+    #[test]
     fn schemas_and_security_match_the_routes() {
-        let document = serde_json::to_value(super::openapi()).unwrap();
+        let document = super::openapi();
         let schemas = &document["components"]["schemas"];
         for (schema, property) in
             [("Execution", "output"), ("Execution", "input"), ("Question", "answer"), ("AnswerBody", "answer")]
@@ -150,7 +199,7 @@ mod tests {
 
     #[test]
     fn every_versioned_operation_states_its_errors() {
-        let document = serde_json::to_value(super::openapi()).unwrap();
+        let document = super::openapi();
         let paths = document["paths"].as_object().unwrap();
         let versioned = paths.iter().filter(|(path, _)| path.starts_with("/v1/"));
         let operations = versioned.flat_map(|(path, item)| item.as_object().unwrap().iter().map(move |of| (path, of)));

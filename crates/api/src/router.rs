@@ -7,8 +7,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
+    body::BODY_LIMIT,
     error::ApiError,
-    extract::BODY_LIMIT,
     middleware, page,
     routes::{
         contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,

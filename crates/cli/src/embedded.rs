@@ -266,5 +266,5 @@ async fn development_key(
             return Ok(known.to_owned().into());
         }
     }
-    Ok(store.issue_api_key(tenant, DEV, &Scope::ALL, &pepper).await?.key)
+    Ok(store.issue_api_key(tenant, DEV, Scope::ALL, &pepper).await?.key)
 }

@@ -8,6 +8,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -42,7 +43,7 @@ pub struct ChunkSettings {
 }
 
 /// Format of a document; selects the splitter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DocumentFormat {
     /// Split at sentences and paragraphs.
@@ -52,15 +53,20 @@ pub enum DocumentFormat {
     Markdown,
 }
 
-/// A document to ingest.
-#[derive(Debug, Clone, PartialEq)]
+/// A document to put into an index.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub struct IncomingDocument {
-    /// Caller's id of the document.
+    /// The caller's id of the document. The same id again replaces it.
+    #[schemars(length(min = 1, max = 256), regex(pattern = r"^[^\u0000]*$"), example = "handbook/leave.md")]
     pub id: String,
-    /// Not blank.
+    /// Text of the document, not blank, up to 2 MiB.
     pub text: String,
-    /// Values for filters, also shown to models.
+    /// Metadata that filters compare with and models see with every chunk; `title` and `uri` name the source.
+    #[serde(default)]
     pub metadata: Map<String, Value>,
+    /// Determines where the text may be cut.
+    #[serde(default)]
     pub format: DocumentFormat,
 }
 

@@ -22,13 +22,17 @@ use std::{borrow::Cow, fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 /// The result of any operation inside an attempt.
 pub type Step<T> = Result<T, StepError>;
 
 /// The class of a failure. It alone decides if and when the execution is retried (docs/reference/failures.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Display, EnumString, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FailureClass {
     /// Network, timeout, rate limit, infrastructure: three retries after 10, 30 and 90 s.
     Transient,
@@ -46,32 +50,18 @@ pub enum FailureClass {
 
 impl FailureClass {
     /// Every class, for tables and label sets.
-    pub const ALL: [Self; 6] =
-        [Self::Transient, Self::ToolError, Self::LlmError, Self::ContextLimit, Self::Permanent, Self::HumanRejected];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name stored in Postgres and used as a metric label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Transient => "transient",
-            Self::ToolError => "tool_error",
-            Self::LlmError => "llm_error",
-            Self::ContextLimit => "context_limit",
-            Self::Permanent => "permanent",
-            Self::HumanRejected => "human_rejected",
-        }
+        self.into()
     }
 
     /// Reads a stored name back; `None` for anything else.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|class| class.as_str() == name)
-    }
-}
-
-impl fmt::Display for FailureClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        name.parse().ok()
     }
 }
 
@@ -314,7 +304,7 @@ mod tests {
 
     #[test]
     fn class_names_round_trip() {
-        for class in FailureClass::ALL {
+        for &class in FailureClass::ALL {
             assert_eq!(FailureClass::parse(class.as_str()), Some(class));
         }
         assert_eq!(FailureClass::parse("panic"), None);

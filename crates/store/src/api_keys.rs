@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit, Mac};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
@@ -19,55 +20,43 @@ const SECRET_CHARS: usize = 40;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Permission of a key. The names are part of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, IntoStaticStr, VariantArray,
+)]
 pub enum Scope {
     /// Read executions, their steps, attempts and events.
+    #[strum(serialize = "executions:read")]
     ExecutionsRead,
     /// Submit, cancel and retry executions.
+    #[strum(serialize = "executions:write")]
     ExecutionsWrite,
     /// Decide on approvals. Not an everyday scope: a submitter should not also decide.
+    #[strum(serialize = "approvals:decide")]
     ApprovalsDecide,
     /// Read agents and definitions.
+    #[strum(serialize = "definitions:read")]
     DefinitionsRead,
     /// Put and remove versions of agents and definitions.
+    #[strum(serialize = "definitions:write")]
     DefinitionsWrite,
     /// Read across tenants, and publish shared agents and definitions.
+    #[strum(serialize = "admin")]
     Admin,
 }
 
 impl Scope {
-    pub const ALL: [Self; 6] = [
-        Self::ExecutionsRead,
-        Self::ExecutionsWrite,
-        Self::ApprovalsDecide,
-        Self::DefinitionsRead,
-        Self::DefinitionsWrite,
-        Self::Admin,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ExecutionsRead => "executions:read",
-            Self::ExecutionsWrite => "executions:write",
-            Self::ApprovalsDecide => "approvals:decide",
-            Self::DefinitionsRead => "definitions:read",
-            Self::DefinitionsWrite => "definitions:write",
-            Self::Admin => "admin",
-        }
+        self.into()
     }
 
     /// Parses a name; `None` for an unknown one.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == name)
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        name.parse().ok()
     }
 }
 

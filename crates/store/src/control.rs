@@ -5,6 +5,7 @@ use longhaul_sdk::{
     failure::{FailureClass, FailureCode},
     spec::AgentOverrides,
 };
+use strum::IntoStaticStr;
 use uuid::Uuid;
 
 use super::{
@@ -81,7 +82,8 @@ fn last_answer_failed(failure_code: &str) -> bool {
 }
 
 /// Kind of release from quarantine (docs/adr/0019-quarantine.md).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum Release {
     /// The first of its group, on a build that the group has not killed.
     Canary,
@@ -89,16 +91,6 @@ pub(super) enum Release {
     Manual,
     /// One of the others, after the canary passed.
     Rest,
-}
-
-impl Release {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Canary => "canary",
-            Self::Manual => "manual",
-            Self::Rest => "rest",
-        }
-    }
 }
 
 /// Parts of another execution's journal that a new one takes over.
@@ -373,7 +365,7 @@ impl Store {
             caps.max_cost.map(Usd::nanos),
             caps.max_tokens,
             caps.max_calls,
-            release.map(Release::as_str),
+            release.map(<&str>::from),
         )
         .fetch_optional(&self.pool)
         .await?;

@@ -7,6 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use longhaul_sdk::Usd;
 use serde_json::Value;
+use strum::{EnumString, IntoStaticStr};
 use uuid::Uuid;
 
 use super::{
@@ -25,7 +26,8 @@ pub type Hash = [u8; 32];
 pub type MessageBytes = Arc<[u8]>;
 
 /// Kind of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum StepKind {
     /// Retrieval before the first turn.
     Retrieval,
@@ -44,26 +46,16 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    const ALL: [Self; 7] =
-        [Self::Retrieval, Self::Prompt, Self::Turn, Self::Call, Self::Verdict, Self::Correction, Self::Compression];
-
     /// The name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Retrieval => "retrieval",
-            Self::Prompt => "prompt",
-            Self::Turn => "turn",
-            Self::Call => "call",
-            Self::Verdict => "verdict",
-            Self::Correction => "correction",
-            Self::Compression => "compression",
-        }
+        self.into()
     }
 }
 
 /// State of a step (core-rules 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum StepState {
     /// Recorded before its result: it may have happened.
     Intent,
@@ -76,11 +68,7 @@ impl StepState {
     /// The name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Intent => "intent",
-            Self::Live => "live",
-            Self::Spent => "spent",
-        }
+        self.into()
     }
 }
 
@@ -441,8 +429,7 @@ fn recorded_before(worker: WorkerId, item: &JournalWrite, state: &LeaseState) ->
 }
 
 fn parse_kind(name: &str) -> Result<StepKind, StoreError> {
-    let known = StepKind::ALL.into_iter().find(|kind| kind.as_str() == name);
-    known.ok_or_else(|| StoreError::Corrupt(format!("unknown step kind `{name}`")))
+    name.parse().map_err(|_| StoreError::Corrupt(format!("unknown step kind `{name}`")))
 }
 
 fn parse_state(name: &str) -> Result<StepState, StoreError> {

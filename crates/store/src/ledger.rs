@@ -4,11 +4,13 @@
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
 use serde::Deserialize;
+use strum::IntoStaticStr;
 
 use super::{StoreError, body, history::RecordedStep};
 
 /// Known state of a call's effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum EffectState {
     /// It may have begun; its end is not known.
     Intended,
@@ -28,14 +30,7 @@ impl EffectState {
     /// Name as shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Intended => "intended",
-            Self::Withdrawn => "withdrawn",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Reconciled => "reconciled",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }
 

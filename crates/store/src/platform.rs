@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sqlx::types::Json;
+use strum::EnumString;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
@@ -16,19 +17,25 @@ use longhaul_shared::domain::contract::{Capability, PlatformRuntime, RuntimeProf
 const MAX_PROBES: i64 = 8;
 
 /// Kind of an entry that can be removed from the platform.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString)]
 pub enum PlatformKind {
     /// A managed model.
+    #[strum(serialize = "managed_models")]
     ManagedModel,
     /// A provider without bindings.
+    #[strum(serialize = "providers")]
     Provider,
     /// A deployment profile with its bindings.
+    #[strum(serialize = "profiles")]
     Profile,
     /// A tool of the catalogue.
+    #[strum(serialize = "tools")]
     Tool,
     /// Owner and shares of an agent; without them the agent is open.
+    #[strum(serialize = "access")]
     Access,
     /// A policy rule.
+    #[strum(serialize = "policy_rules")]
     PolicyRule,
 }
 
@@ -36,15 +43,7 @@ impl PlatformKind {
     /// Parses a kind by its name in paths.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        Some(match name {
-            "managed_models" => Self::ManagedModel,
-            "providers" => Self::Provider,
-            "profiles" => Self::Profile,
-            "tools" => Self::Tool,
-            "access" => Self::Access,
-            "policy_rules" => Self::PolicyRule,
-            _ => return None,
-        })
+        name.parse().ok()
     }
 }
 

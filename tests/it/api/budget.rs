@@ -59,9 +59,9 @@ async fn money_budget_without_model_price_is_refused() {
     assert_eq!(submit(json!({"max_tokens": 10})).await.status, 201);
     for (budget, path) in [
         (json!({}), "/budget"),
-        (json!({"max_cost_usd": -1}), "/budget"),
-        (json!({"max_cost_usd": "1.0000000001"}), "/budget"),
-        (json!({"max_turns": 1}), "/budget"),
+        (json!({"max_cost_usd": -1}), "/budget/max_cost_usd"),
+        (json!({"max_cost_usd": "1.0000000001"}), "/budget/max_cost_usd"),
+        (json!({"max_turns": 1}), "/budget/max_turns"),
         (json!({"max_model_calls": 0}), "/budget/max_model_calls"),
     ] {
         let refused = submit(budget.clone()).await;

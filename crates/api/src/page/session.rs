@@ -18,8 +18,8 @@ use std::net::SocketAddr;
 use super::templates;
 use crate::{
     auth::{self, Principal},
+    body::BODY_LIMIT,
     error::{ApiError, ApiResult},
-    extract::BODY_LIMIT,
     state::ApiState,
 };
 

@@ -6,13 +6,14 @@ use longhaul_store::{
     api_keys::Scope,
     providers::{BreakerRow, ModelKey},
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
+    body::{BODY_LIMIT, read_json},
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, Fields, read_body},
     state::ApiState,
 };
 
@@ -74,8 +75,8 @@ pub(crate) struct HealthView {
 }
 
 /// The endpoints to reset. An absent `model` or `key` matches any.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ResetBody {
     provider: String,
     model: Option<String>,
@@ -95,7 +96,7 @@ pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) 
 /// Resets the circuit breakers of a provider that works again.
 ///
 /// One waiting execution goes ahead, then two, four, and so on as the provider answers.
-#[utoipa::path(post, operation_id = "resetProviderHealth", path = "/v1/providers/health/reset", tag = "operation", request_body = ResetBody,
+#[utoipa::path(post, operation_id = "resetProviderHealth", path = "/v1/providers/health/reset", tag = "operation", request_body = ref("#/components/schemas/ResetBody"),
     responses((status = 200, description = "The endpoints as they stand", body = HealthView)))]
 pub(crate) async fn reset(
     State(state): State<ApiState>,
@@ -104,16 +105,9 @@ pub(crate) async fn reset(
     body: Body,
 ) -> ApiResult<Json<HealthView>> {
     principal.need(Scope::Admin)?;
-    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
-    let provider: Option<String> = fields.take("provider");
-    let (model, key): (Option<String>, Option<String>) = (fields.take("model"), fields.take("key"));
-    if provider.is_none() {
-        fields.violation("/provider", "is required");
-    }
-    fields.finish()?;
+    let ResetBody { provider, model, key } = read_json(&headers, body, BODY_LIMIT).await?;
     let is_meant = |of: &ModelKey| {
-        provider.as_ref() == Some(&of.provider)
+        provider == of.provider
             && model.as_ref().is_none_or(|model| *model == of.model)
             && key.as_ref().is_none_or(|key| *key == of.key)
     };

@@ -69,7 +69,7 @@ struct CreateArgs {
 
 fn scope(name: &str) -> Result<Scope, String> {
     Scope::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = Scope::ALL.into_iter().map(Scope::as_str).collect();
+        let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
         format!("there are {}", known.join(", "))
     })
 }

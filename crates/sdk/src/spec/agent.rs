@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, LatentToolSpec, McpServerSpec, ToolRef, ToolSettings,
+    BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, KEY, LatentToolSpec, McpServerSpec, NAME, ToolRef,
+    ToolSettings,
 };
 use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 
@@ -14,7 +15,8 @@ use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
-    /// Unique slug; `[a-z0-9._-]{1,64}`.
+    /// Unique slug.
+    #[schemars(regex(pattern = KEY))]
     pub key: String,
     /// Display name.
     pub name: String,
@@ -28,9 +30,11 @@ pub struct AgentSpec {
     pub model: ModelSpec,
     /// Tools by name, built in or registered on the worker.
     #[serde(default)]
+    #[schemars(length(max = 128))]
     pub tools: Vec<ToolRef>,
     /// MCP servers by name; their tools are named `mcp__<server>__<tool>`.
     #[serde(default)]
+    #[schemars(extend("maxProperties" = 32, "propertyNames" = { "pattern": NAME }))]
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
     /// Tools without a handler: the model writes their results itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -38,6 +42,7 @@ pub struct AgentSpec {
     /// Indexes that the agent's executions may search, in their own tenant. Adds the tool `search_dataset`; see
     /// docs/guide/retrieval.md.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 50), inner(regex(pattern = "^[a-z0-9][a-z0-9._-]{0,127}$")), extend("uniqueItems" = true))]
     pub datasets: Vec<String>,
     /// Lets calls read each other's results (`†state.x`) and name the place of their own (`_outputPath`); see
     /// docs/guide/loop.md.
@@ -57,9 +62,11 @@ pub struct AgentSpec {
     pub limits: AgentLimits,
     /// Limits on the number of the agent's executions that run at a time, over all definitions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
     pub concurrency: Vec<ConcurrencySpec>,
     /// Refs of the tools from the platform's catalogue that the agent has over the agent-execution contract.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128), inner(regex(pattern = NAME)))]
     pub tool_refs: Vec<String>,
     /// Managed model that the agent uses over the contract when a request names none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

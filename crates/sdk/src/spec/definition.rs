@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
+use strum::IntoStaticStr;
 
-use super::any_object;
+use super::{KEY, NAME, any_object};
 use crate::money::Usd;
 
 /// The prompt that asks the model for a failure summary when its corrections are used up.
@@ -18,7 +19,8 @@ pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please tr
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DefinitionSpec {
-    /// Unique slug; `[a-z0-9._-]{1,64}`.
+    /// Unique slug.
+    #[schemars(regex(pattern = KEY))]
     pub key: String,
     /// The agent that runs it.
     pub agent_key: String,
@@ -38,12 +40,14 @@ pub struct DefinitionSpec {
     pub prompt: Option<String>,
     /// Validators in order; the first failing one decides the next step.
     #[serde(default = "default_validators")]
+    #[schemars(length(max = 32))]
     pub validators: Vec<ValidatorRef>,
     /// Maximum number of corrections: `n` allows `n + 1` validated answers.
     #[serde(default = "default_max_retries")]
     pub max_retries: u32,
     /// Failure codes of the definition, in addition to the built-in ones.
     #[serde(default)]
+    #[schemars(inner(regex(pattern = "^[a-zA-Z0-9._-]{1,128}$")))]
     pub failure_codes: Vec<String>,
     /// The prompt that asks the model for the failure summary.
     #[serde(default = "default_summary_prompt")]
@@ -53,15 +57,18 @@ pub struct DefinitionSpec {
     pub retry: RetrySpec,
     /// Maximum time that workers hold an execution, in seconds; waits are excluded.
     #[serde(default = "default_active_timeout")]
+    #[schemars(range(min = 1))]
     pub active_timeout_seconds: u32,
     /// Maximum lifetime of an execution, in seconds; waits are included.
     #[serde(default = "default_deadline")]
+    #[schemars(range(min = 1, max = 2_592_000))]
     pub deadline_seconds: u32,
     /// Budget of one execution and everything it starts, if the submit sets none; the agent's when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetSpec>,
     /// Limits on the number of the definition's executions that run at a time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
     pub concurrency: Vec<ConcurrencySpec>,
     /// The place of the definition's `run()`.
     #[serde(default)]
@@ -119,7 +126,7 @@ pub enum Runner {
 #[serde(untagged)]
 pub enum ValidatorRef {
     /// Only the name.
-    Name(String),
+    Name(#[schemars(regex(pattern = NAME))] String),
     /// The name and its settings.
     WithSettings(ValidatorSettings),
 }
@@ -160,6 +167,7 @@ impl ValidatorRef {
 #[serde(deny_unknown_fields)]
 pub struct ValidatorSettings {
     /// The registered name.
+    #[schemars(regex(pattern = NAME))]
     pub name: String,
     /// Passed to the validator unchanged.
     #[serde(default)]
@@ -217,7 +225,8 @@ pub struct ConcurrencySpec {
     /// `tenant`, `definition`, `agent`, or `metadata.` and the path of a value in the execution's metadata.
     /// Executions without such a value are not limited.
     pub key: String,
-    /// Maximum number of running executions for each value of the key, 0 to 10,000; 0 holds all of them back.
+    /// Maximum number of running executions for each value of the key; 0 holds all of them back.
+    #[schemars(range(max = Self::MAX))]
     pub limit: u32,
 }
 
@@ -225,7 +234,7 @@ impl ConcurrencySpec {
     /// Maximum value of a limit.
     pub const MAX: u32 = 10_000;
 
-    /// Returns every error in these limits, with its JSON pointer.
+    /// Returns every error in these limits that the schema does not find, with its JSON pointer.
     ///
     /// ```
     /// use longhaul_sdk::spec::ConcurrencySpec;
@@ -246,9 +255,6 @@ impl ConcurrencySpec {
             if limits.iter().take(index).any(|other| other.key == limit.key) {
                 problems.push((format!("/concurrency/{index}/key"), "is limited before"));
             }
-            if limit.limit > Self::MAX {
-                problems.push((format!("/concurrency/{index}/limit"), "must be at most 10000"));
-            }
         }
         problems
     }
@@ -265,8 +271,9 @@ pub fn is_limit_expression(text: &str) -> bool {
 }
 
 /// Handling of an execution whose next model call exceeds its budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum OnExhausted {
     /// Park it until the budget is raised or a reservation is released.
     #[default]
@@ -279,10 +286,7 @@ impl OnExhausted {
     /// The name as stored and shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Park => "park",
-            Self::Fail => "fail",
-        }
+        self.into()
     }
 }
 

@@ -45,6 +45,10 @@ pub use crate::model::{Effort, FallbackModel, ModelSpec, OutputMode};
 /// The reserved tool that takes the final output of a definition with an output schema.
 pub const SUBMIT_OUTPUT: &str = "submit_output";
 
+/// Keys and names are joined into values that Postgres indexes, hence the limit.
+const KEY: &str = "^[a-z0-9._-]{1,64}$";
+const NAME: &str = "^[a-zA-Z0-9._-]{1,64}$";
+
 fn any_object() -> Value {
     serde_json::json!({ "type": "object" })
 }

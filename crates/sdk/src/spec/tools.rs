@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
-use super::{SUBMIT_OUTPUT, any_object};
+use super::{NAME, SUBMIT_OUTPUT, any_object};
 use crate::tool::ToolEffect;
 
 /// A tool by name, with the agent's settings for it.
@@ -14,7 +14,7 @@ use crate::tool::ToolEffect;
 #[serde(untagged)]
 pub enum ToolRef {
     /// Only the name.
-    Name(String),
+    Name(#[schemars(regex(pattern = NAME))] String),
     /// The name and its settings.
     WithSettings(ToolSettings),
 }
@@ -55,6 +55,7 @@ impl ToolRef {
 #[serde(deny_unknown_fields)]
 pub struct ToolSettings {
     /// The registered name.
+    #[schemars(regex(pattern = NAME))]
     pub name: String,
     /// The effect of running the tool twice, if it differs from the one the tool declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]

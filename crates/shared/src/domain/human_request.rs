@@ -1,35 +1,75 @@
 //! Requests of an execution to a person, and their states.
 
-use super::status::named;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-named! {
-    /// Kind of request.
-    RequestKind {
-        /// Approve or reject a tool call.
-        Approval = "approval",
-        /// Answer a call in place of the tool.
-        Question = "question",
-    }
+use super::named::named;
+
+named!(RequestKind, RequestState);
+
+/// Kind of request.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum RequestKind {
+    /// Approve or reject a tool call.
+    Approval,
+    /// Answer a call in place of the tool.
+    Question,
 }
 
-named! {
-    /// State of a request. Every state but `waiting` is final.
-    RequestState {
-        /// No response yet.
-        Waiting = "waiting",
-        /// The call may run unchanged.
-        Approved = "approved",
-        /// The call may run with edited arguments.
-        Edited = "edited",
-        /// Another call runs instead.
-        Replaced = "replaced",
-        /// The call must not run.
-        Rejected = "rejected",
-        /// The question was answered.
-        Answered = "answered",
-        /// The request timed out; counts as rejected.
-        Expired = "expired",
-        /// The execution ended before a response.
-        Closed = "closed",
-    }
+/// State of a request. Every state but `waiting` is final.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum RequestState {
+    /// No response yet.
+    Waiting,
+    /// The call may run unchanged.
+    Approved,
+    /// The call may run with edited arguments.
+    Edited,
+    /// Another call runs instead.
+    Replaced,
+    /// The call must not run.
+    Rejected,
+    /// The question was answered.
+    Answered,
+    /// The request timed out; counts as rejected.
+    Expired,
+    /// The execution ended before a response.
+    Closed,
 }

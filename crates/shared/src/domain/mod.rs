@@ -10,6 +10,7 @@ pub mod human_request;
 pub mod ids;
 pub mod limits;
 pub mod message;
+pub(crate) mod named;
 pub mod price;
 #[cfg(test)]
 mod properties;

@@ -1,81 +1,89 @@
 //! Status and wait reason of an execution.
 
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
-        pub enum $name {
-            $($(#[$variant_doc])* #[serde(rename = $text)] $variant,)*
-        }
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-        impl $name {
-            /// All variants, in the order of the docs.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+use super::named::named;
 
-            /// Name as stored and shown.
-            #[must_use]
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),* }
-            }
+named!(ExecutionStatus, WaitReason);
 
-            /// Parses a name; `None` if unknown.
-            #[must_use]
-            pub fn parse(name: &str) -> Option<Self> {
-                match name { $($text => Some(Self::$variant),)* _ => None }
-            }
-        }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-pub(super) use named;
-
-named! {
-    /// Stored status. Moves only from left to right.
-    ExecutionStatus {
-        /// Submitted and never claimed.
-        Pending = "PENDING",
-        /// Claimed at least once and not ended; running or parked.
-        InProgress = "IN_PROGRESS",
-        /// Ended with an output that passed its validators. Never changes again.
-        Finished = "FINISHED",
-        /// Ended without a valid output. Never changes again.
-        Failed = "FAILED",
-    }
+/// Stored status. Moves only from left to right.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[strum(serialize_all = "SCREAMING_SNAKE_CASE")]
+pub enum ExecutionStatus {
+    /// Submitted and never claimed.
+    Pending,
+    /// Claimed at least once and not ended; running or parked.
+    InProgress,
+    /// Ended with an output that passed its validators. Never changes again.
+    Finished,
+    /// Ended without a valid output. Never changes again.
+    Failed,
 }
 
-named! {
-    /// Reason why no worker holds an execution.
-    WaitReason {
-        /// Runnable; waits for a worker.
-        Worker = "worker",
-        /// `run_at` is in the future.
-        Scheduled = "scheduled",
-        /// A failed attempt will be retried at `wait_until`.
-        RetryBackoff = "retry_backoff",
-        /// A person must approve a call.
-        Approval = "approval",
-        /// Child executions must end.
-        Children = "children",
-        /// A concurrency limit is full.
-        ConcurrencyLimit = "concurrency_limit",
-        /// A rate limit is exhausted until `wait_until`.
-        RateLimit = "rate_limit",
-        /// The budget is exhausted.
-        Budget = "budget",
-        /// The model provider is down until `wait_until`.
-        ProviderDown = "provider_down",
-        /// The queue is paused.
-        QueuePaused = "queue_paused",
-        /// The caller must answer a question.
-        Input = "input",
-        /// No live worker serves its definition version.
-        NoWorker = "no_worker",
-    }
+/// Reason why no worker holds an execution.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum WaitReason {
+    /// Runnable; waits for a worker.
+    Worker,
+    /// `run_at` is in the future.
+    Scheduled,
+    /// A failed attempt will be retried at `wait_until`.
+    RetryBackoff,
+    /// A person must approve a call.
+    Approval,
+    /// Child executions must end.
+    Children,
+    /// A concurrency limit is full.
+    ConcurrencyLimit,
+    /// A rate limit is exhausted until `wait_until`.
+    RateLimit,
+    /// The budget is exhausted.
+    Budget,
+    /// The model provider is down until `wait_until`.
+    ProviderDown,
+    /// The queue is paused.
+    QueuePaused,
+    /// The caller must answer a question.
+    Input,
+    /// No live worker serves its definition version.
+    NoWorker,
 }
 
 impl ExecutionStatus {
@@ -90,7 +98,7 @@ impl ExecutionStatus {
 }
 
 /// State transitions; the edges of docs/reference/state-machine.md.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, VariantArray)]
 pub enum Transition {
     /// A worker claims the execution.
     Claim,
@@ -102,10 +110,6 @@ pub enum Transition {
     Finish,
     /// The execution ends without output: failure, cancel, deadline, quarantine.
     Fail,
-}
-
-impl Transition {
-    pub const ALL: [Self; 5] = [Self::Claim, Self::Release, Self::Wake, Self::Finish, Self::Fail];
 }
 
 /// A transition that the state machine does not have.
@@ -146,7 +150,7 @@ mod tests {
     #[test]
     fn terminal_is_terminal_and_status_only_moves_rightwards() {
         for &from in ExecutionStatus::ALL {
-            for transition in Transition::ALL {
+            for &transition in Transition::VARIANTS {
                 match from.next(transition) {
                     Ok(to) => assert!(to >= from && !from.is_terminal(), "{from} {transition:?} {to}"),
                     Err(_) => assert!(from.is_terminal() || from == ExecutionStatus::Pending),

@@ -21,7 +21,7 @@ use super::{
     admit::{KeyLookup, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
-use crate::{extract::in_turn, middleware::RequestId, state::ApiState};
+use crate::{body::in_turn, middleware::RequestId, state::ApiState};
 
 /// Time limit for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -31,8 +31,8 @@ use super::{
 };
 use crate::{
     auth::Principal,
+    body::in_turn,
     error::{ApiError, ApiResult},
-    extract::in_turn,
     middleware::RequestId,
     state::ApiState,
 };

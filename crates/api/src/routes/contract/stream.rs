@@ -32,7 +32,7 @@ use super::{
     internal::{read, submit},
 };
 use crate::{
-    extract::in_turn,
+    body::in_turn,
     hub::{Frame, Subscription},
     middleware::RequestId,
     state::ApiState,

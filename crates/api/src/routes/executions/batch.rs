@@ -3,26 +3,31 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use futures::future::join_all;
 use longhaul_store::api_keys::Scope;
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::request::{KeyIn, SubmitBody, SubmitRequest};
+use super::request::{KeyIn, SubmitRequest};
 use crate::{
     auth::Principal,
+    body::{BATCH_LIMIT, SUBMIT_LIMIT, in_turn, members, read_body, typed},
     error::{ApiError, ApiResult, Problem},
-    extract::{BATCH_LIMIT, Fields, SUBMIT_LIMIT, in_turn, read_body},
     state::ApiState,
 };
 
 const MAX_ITEMS: usize = 1_000;
 
 /// Several submits; each may also name an `idempotency_key`.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
-pub(crate) struct BatchBody {
-    /// 1 to 1,000 submits.
-    executions: Vec<SubmitBody>,
+///
+/// The schema describes the items as [`SubmitBody`]. They are read one by one as text: one that is invalid does not stop
+/// the others, and parsed JSON may take thirty times the memory of its text.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BatchBody", description = "Several submits; each may also name an `idempotency_key`.")]
+pub(crate) struct BatchBody<Item> {
+    #[schemars(length(min = 1, max = MAX_ITEMS))]
+    executions: Vec<Item>,
 }
 
 /// Outcome of one item.
@@ -47,7 +52,7 @@ pub(crate) struct BatchAnswer {
 /// Submits up to 1,000 executions.
 ///
 /// An item that is refused does not stop the others.
-#[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = BatchBody,
+#[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = ref("#/components/schemas/BatchBody"),
     responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
 pub(crate) async fn batch(
     State(state): State<ApiState>,
@@ -73,7 +78,7 @@ pub(crate) async fn batch(
     Ok(Json(BatchAnswer { results }))
 }
 
-/// Number of items to parse together, because parsed JSON may take thirty times the memory of its text.
+/// Number of items to parse together.
 fn portion(items: &[&RawValue]) -> usize {
     let mut size = 0;
     let fits = |item: &&&RawValue| {
@@ -84,22 +89,19 @@ fn portion(items: &[&RawValue]) -> usize {
 }
 
 fn read_items(bytes: &[u8]) -> ApiResult<Vec<&RawValue>> {
-    let mut fields = Fields::parse(bytes)?;
-    let items = fields.raw("executions").map(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()));
-    match &items {
-        Some(Ok(items)) if (1..=MAX_ITEMS).contains(&items.len()) => {}
-        Some(Ok(_)) | Some(Err(_)) | None => fields.violation("/executions", "must be an array of 1 to 1000 items"),
+    let body: BatchBody<&RawValue> =
+        typed(&members(bytes)?).map_err(|wrong| ApiError::invalid(wrong.path, wrong.message))?;
+    if !(1..=MAX_ITEMS).contains(&body.executions.len()) {
+        return Err(ApiError::invalid("/executions", "must be an array of 1 to 1000 items"));
     }
-    fields.finish()?;
-    let Some(Ok(items)) = items else { return Err(ApiError::Internal) };
-    Ok(items)
+    Ok(body.executions)
 }
 
 fn read_item(item: &RawValue) -> ApiResult<SubmitRequest> {
     if item.get().len() > SUBMIT_LIMIT {
         return Err(ApiError::PayloadTooLarge { limit_bytes: SUBMIT_LIMIT });
     }
-    SubmitRequest::read(Fields::of(item, "")?, KeyIn::Body)
+    SubmitRequest::read(item.get().as_bytes(), KeyIn::Body)
 }
 
 async fn submit_one(

@@ -6,13 +6,15 @@ use longhaul_store::{
     api_keys::Scope,
     budgets::{Amounts, Caps, Ledger},
 };
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
-    error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, ExecutionPath, Fields, read_body},
+    body::{BODY_LIMIT, read, read_body},
+    error::{ApiError, ApiResult, Violation},
+    extract::ExecutionPath,
     state::ApiState,
 };
 
@@ -79,12 +81,12 @@ impl From<Ledger> for BudgetView {
 }
 
 /// New caps. Each replaces the old one, so repeating a request changes nothing; caps left out stay.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct RaiseBody {
     /// US dollars; a number or a string.
-    #[schema(example = 2.5)]
-    max_cost_usd: Option<f64>,
+    #[schemars(example = 2.5)]
+    max_cost_usd: Option<Usd>,
     max_tokens: Option<u32>,
     max_model_calls: Option<u32>,
 }
@@ -92,7 +94,7 @@ pub(crate) struct RaiseBody {
 /// Sets the caps of the budget of the execution's whole tree.
 ///
 /// Wakes executions that wait for the budget and now fit.
-#[utoipa::path(post, operation_id = "raiseBudget", path = "/v1/executions/{id}/budget", tag = "executions", request_body = RaiseBody,
+#[utoipa::path(post, operation_id = "raiseBudget", path = "/v1/executions/{id}/budget", tag = "executions", request_body = ref("#/components/schemas/RaiseBody"),
     params(("id" = String, Path, description = "The id of any execution of the tree")),
     responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
 pub(crate) async fn raise(
@@ -122,25 +124,24 @@ pub(crate) async fn raise(
 }
 
 fn read_caps(bytes: &[u8], ledger: &Ledger) -> ApiResult<Caps> {
-    let mut fields = Fields::parse(bytes)?;
-    let caps = Caps {
-        max_cost: fields.take("max_cost_usd"),
-        max_tokens: fields.take::<u32>("max_tokens").map(i64::from),
-        max_calls: fields.take::<u32>("max_model_calls").map(i64::from),
-    };
-    let given = [caps.max_cost.is_some(), caps.max_tokens.is_some(), caps.max_calls.is_some()];
-    let limited = [ledger.max_cost.is_some(), ledger.max_tokens.is_some(), ledger.max_calls.is_some()];
-    for (path, (given, limited)) in
-        ["/max_cost_usd", "/max_tokens", "/max_model_calls"].into_iter().zip(given.into_iter().zip(limited))
-    {
-        // Calls reserved before the cap existed would not be counted against it.
-        if given && !limited {
-            fields.violation(path, "is not limited by this budget");
-        }
+    let RaiseBody { max_cost_usd, max_tokens, max_model_calls } = read(bytes, |body| violations(body, ledger))?.body;
+    Ok(Caps {
+        max_cost: max_cost_usd,
+        max_tokens: max_tokens.map(i64::from),
+        max_calls: max_model_calls.map(i64::from),
+    })
+}
+
+fn violations(body: &RaiseBody, ledger: &Ledger) -> Vec<Violation> {
+    let caps = [
+        ("/max_cost_usd", body.max_cost_usd.is_some(), ledger.max_cost.is_some()),
+        ("/max_tokens", body.max_tokens.is_some(), ledger.max_tokens.is_some()),
+        ("/max_model_calls", body.max_model_calls.is_some(), ledger.max_calls.is_some()),
+    ];
+    if caps.iter().all(|(_, is_given, _)| !is_given) {
+        return vec![Violation::new("", "needs one of max_cost_usd, max_tokens and max_model_calls")];
     }
-    if given == [false; 3] {
-        fields.violation("", "needs one of max_cost_usd, max_tokens and max_model_calls");
-    }
-    fields.finish()?;
-    Ok(caps)
+    // Calls reserved before the cap existed would not be counted against it.
+    let unlimited = caps.into_iter().filter(|(_, is_given, is_limited)| *is_given && !is_limited);
+    unlimited.map(|(path, ..)| Violation::new(path, "is not limited by this budget")).collect()
 }

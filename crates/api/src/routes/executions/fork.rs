@@ -1,10 +1,7 @@
 //! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and continues on its own.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
-use longhaul_sdk::{
-    numbers,
-    spec::{AgentOverrides, ModelSpec},
-};
+use longhaul_sdk::spec::{AgentOverrides, BudgetSpec, ModelSpec};
 use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
 use longhaul_store::{
     api_keys::Scope,
@@ -13,54 +10,56 @@ use longhaul_store::{
     submit::{Idempotency, NewExecution},
     tenants::TenantScope,
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
-use utoipa::ToSchema;
 
 use super::{
-    request::{BudgetBody, Preference, Stored, idempotency_key, read_budget},
+    request::{Preference, Stored, budget_violation, idempotency_key},
     retry::OF_THE_CONTRACT,
     submit::answer,
     view::Execution,
 };
 use crate::{
     auth::Principal,
+    body::{Read, SUBMIT_LIMIT, read, read_body},
     catalog::unpriced,
-    error::{ApiError, ApiResult},
-    extract::{ExecutionPath, Fields, SUBMIT_LIMIT, find_nul, oversized_number, read_body},
+    error::{ApiError, ApiResult, Violation},
+    extract::{ExecutionPath, find_nul},
     schema,
     state::ApiState,
 };
 
 /// Changes relative to the origin. Fields left out keep the origin's value.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ForkBody {
     /// First step that is not shared: it and all after it are done again. 1: nothing is shared.
-    #[schema(example = 7)]
-    from_step: u32,
+    #[schemars(range(min = 1), example = 7)]
+    from_step: i32,
     /// Another agent, in its newest version: its prompt, model, tools and policy hold from the fork on. The
     /// origin's overrides of its own agent are dropped.
-    #[schema(example = "second-opinion")]
+    #[schemars(example = "second-opinion")]
     agent: Option<String>,
     /// Another system prompt, a minijinja template over `input`. Needs the scope `definitions:write`, and also
     /// `admin` if all tenants share the agent and it does not set `fork_overrides`. The same holds for `model`.
     prompt: Option<String>,
     /// Another model: its name, or an object whose fields replace those of the agent's `model`.
-    #[schema(value_type = Value, required = false)]
+    #[schemars(extend("type" = ["string", "object", "null"]))]
     model: Option<Value>,
     /// Another input, valid against the definition's input schema.
-    #[schema(value_type = Value, required = false)]
-    input: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    input: Option<Box<RawValue>>,
     /// Another budget; when absent, a new one with the origin's caps.
-    budget: Option<BudgetBody>,
+    budget: Option<BudgetSpec>,
 }
 
 /// Starts an execution that shares what another recorded before `from_step`.
 ///
 /// Shared steps are not repeated. From `from_step` on the fork continues by itself, with another agent, prompt,
 /// model or input if the body names one.
-#[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ForkBody,
+#[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ref("#/components/schemas/ForkBody"),
     params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
     responses((status = 201, description = "The new execution", body = Execution),
@@ -108,9 +107,11 @@ async fn plan(
 ) -> ApiResult<(NewExecution, Fork)> {
     let Origin { mut execution, mut overrides, last_step, .. } = origin;
     let mut pinned = state.store.load_versions(execution.definition_version_id, execution.agent_version_id).await?;
-    let mut fields = Fields::parse(body)?;
-    let before = read_step(&mut fields, last_step);
-    let agent: Option<String> = fields.take("agent");
+    let Read { body, values } = read(body, |body: &ForkBody| {
+        step_violation(body.from_step, last_step).into_iter().chain(budget_violation(body.budget.as_ref())).collect()
+    })?;
+    let ForkBody { from_step: before, agent, prompt, model, input, budget } = body;
+    execution.budget = budget;
     if let Some(key) = &agent {
         let other = state.catalog.agent_for(principal.tenant(), key, &pinned).await?;
         execution.agent_key.clone_from(key);
@@ -121,23 +122,16 @@ async fn plan(
         // The overrides belong to the agent that is replaced.
         overrides = AgentOverrides::default();
     }
-    let prompt: Option<String> = fields.take("prompt");
-    let model = fields.take::<Value>("model").map(|model| {
-        let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
-        overlaid(base, model).unwrap_or_else(|why| {
-            fields.violation("/model", why);
-            ModelSpec::default()
-        })
-    });
-    let input = fields.raw("input").map(RawValue::get).map(str::to_owned);
-    execution.budget = read_budget(&mut fields);
-    fields.finish()?;
+    let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
+    let model = model.map(|model| overlaid(base, model)).transpose();
+    let model = model.map_err(|why| ApiError::invalid("/model", why))?;
     if prompt.is_some() || model.is_some() {
         need_overrides(principal, &pinned)?;
     }
-    if let Some(text) = &input {
-        check_input(text, &pinned.definition.input_schema).await?;
+    if let Some(input) = values.get("input") {
+        check_input(input, &pinned.definition.input_schema).await?;
     }
+    let input = input.map(|input| input.get().to_owned());
     // Another agent also has other tools, which are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
     let AgentOverrides { prompt: own_prompt, model: own_model, contract } = overrides;
@@ -168,17 +162,13 @@ fn need_overrides(principal: &Principal, pinned: &PinnedVersions) -> ApiResult<(
     Ok(())
 }
 
-fn read_step(fields: &mut Fields<'_>, last_step: i32) -> i32 {
-    let before: Option<i32> = fields.take("from_step");
-    match before {
-        Some(before) if (1..=last_step + 1).contains(&before) => {}
-        Some(_) if last_step == 0 => {
-            fields.violation("/from_step", "nothing of the execution is recorded: only 1 is possible");
-        }
-        Some(_) => fields.violation("/from_step", format!("must be between 1 and {}", last_step + 1)),
-        None => fields.violation("/from_step", "is required"),
-    }
-    before.unwrap_or(1)
+fn step_violation(before: i32, last_step: i32) -> Option<Violation> {
+    let message = match before {
+        before if before <= last_step + 1 => return None,
+        _ if last_step == 0 => "nothing of the execution is recorded: only 1 is possible".to_owned(),
+        _ => format!("must be between 1 and {}", last_step + 1),
+    };
+    Some(Violation::new("/from_step", message))
 }
 
 /// Applies `changes` to the model `base`: a model's name, or fields to replace.
@@ -190,7 +180,6 @@ fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
             return Err("must be a model's name or an object".into());
         }
     };
-    numbers::check(&Value::Object(changes.clone())).map_err(|error| error.with_path())?;
     let mut model = serde_json::to_value(base).map_err(|error| error.to_string())?;
     if let Value::Object(fields) = &mut model {
         fields.extend(changes);
@@ -198,20 +187,15 @@ fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
     serde_json::from_value(model).map_err(|error| error.to_string())
 }
 
-async fn check_input(text: &str, input_schema: &Value) -> ApiResult<()> {
-    let input = serde_json::from_str(text)
-        .map_err(|error| ApiError::invalid("/input", format!("cannot be stored: {error}")))?;
-    if let Some(path) = find_nul(&input, "/input") {
+async fn check_input(input: &Value, input_schema: &Value) -> ApiResult<()> {
+    if let Some(path) = find_nul(input, "/input") {
         return Err(ApiError::InputContainsNul { path });
-    }
-    if let Some(violation) = oversized_number(&input, "/input") {
-        return Err(ApiError::InvalidRequest(vec![violation]));
     }
     let compiled = schema::compile(input_schema).map_err(|error| {
         tracing::error!(error, "a stored input schema does not compile");
         ApiError::Internal
     })?;
-    let violations = schema::violations(&compiled, &input, "/input").await?;
+    let violations = schema::violations(&compiled, input, "/input").await?;
     if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
 }
 

@@ -11,104 +11,81 @@ use longhaul_store::{
     submit::{Idempotency, NewExecution, Submitted},
     submit_answer::{Beginning, Versions},
 };
-use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
-use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
+    body::{NO_NUL, Read, read},
     catalog::Target,
-    error::{ApiError, ApiResult},
-    extract::{Fields, Record, find_nul},
+    error::{ApiError, ApiResult, Violation},
+    extract::find_nul,
     schema,
     state::ApiState,
 };
 
-const DEFAULT_QUEUE: &str = "default";
-const DEFAULT_PRIORITY: i16 = 5;
-const MAX_PRIORITY: i16 = 9;
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_METADATA_KEYS: usize = 64;
 const MAX_KEY_CHARS: usize = 255;
 /// Maximum of `Prefer: wait`; a longer wait is cut to it.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Body of a submit. All violations are reported at once.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+/// Body of a submit.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct SubmitBody {
     /// Definition to run; exactly one of `definition` and `agent`.
-    #[schema(example = "invoice-extraction")]
+    #[schemars(regex(pattern = NO_NUL), example = "invoice-extraction")]
     definition: Option<String>,
     /// Agent to run directly, on `{"prompt": …}` or `{"messages": […]}`.
+    #[schemars(regex(pattern = NO_NUL))]
     agent: Option<String>,
     /// Version of the definition or agent; the newest when absent.
     version: Option<i32>,
     /// Input, valid against the definition's input schema and kept byte for byte as sent; `{}` when absent, if nothing
     /// is required. Prompts and tools see it with the schema's defaults. A number may have 128 digits; none is rounded.
-    #[schema(value_type = Option<Value>, example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
-    input: Option<Value>,
-    /// Priority, 0 to 9, higher first; 5 when absent.
-    priority: Option<i16>,
-    /// Queue, `[a-z0-9._-]{1,64}`; `default` when absent.
-    queue: Option<String>,
+    #[schemars(with = "Option<Value>", example = json!({"text": "Invoice 17, total 12.50 EUR"}))]
+    input: Option<Box<RawValue>>,
+    /// Priority; higher first.
+    #[serde(default = "default_priority")]
+    #[schemars(range(min = 0, max = 9))]
+    priority: i16,
+    /// Queue.
+    #[serde(default = "default_queue")]
+    #[schemars(regex(pattern = "^[a-z0-9._-]{1,64}$"))]
+    queue: String,
     /// Earliest start.
     run_at: Option<DateTime<Utc>>,
     /// Maximum lifetime in seconds, waits included; at most 30 days. The definition's when absent.
+    #[schemars(range(min = 1, max = MAX_DEADLINE.as_secs()))]
     deadline_seconds: Option<u32>,
-    /// Metadata for filters: an object of at most 64 keys and 16 KiB.
-    #[schema(value_type = Option<Object>)]
-    metadata: Option<Value>,
+    /// Metadata for filters, at most 16 KiB.
+    #[serde(default)]
+    #[schemars(extend("maxProperties" = MAX_METADATA_KEYS))]
+    metadata: Map<String, Value>,
     /// Budget of the execution and everything it starts; the definition's or the agent's when absent.
-    budget: Option<BudgetBody>,
-}
-
-/// A budget. Caps left out are not limited.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
-pub(crate) struct BudgetBody {
-    /// Money in US dollars, exact to nine decimal places; a number or a string.
-    #[schema(example = 0.5)]
-    max_cost_usd: Option<f64>,
-    /// Tokens sent and received.
-    max_tokens: Option<u32>,
-    /// Model calls, failed ones included.
-    #[schema(minimum = 1)]
-    max_model_calls: Option<u32>,
-    /// `park` (when absent): wait until the budget is raised; `fail`: FAILED `budget_exhausted`.
-    on_exhausted: Option<String>,
-}
-
-/// A parsed submit. An idempotency key stands for the hash of its serialized form.
-#[derive(Debug, Serialize)]
-pub(crate) struct SubmitRequest {
-    #[serde(serialize_with = "write_target")]
-    target: Target,
-    version: Option<i32>,
-    #[serde(skip)]
-    input_text: String,
-    #[serde(skip)]
-    input_is_absent: bool,
-    #[serde(serialize_with = "numbers::serialize_canonical")]
-    input: Value,
-    priority: i16,
-    queue: String,
-    run_at: Option<DateTime<Utc>>,
-    deadline_seconds: Option<u32>,
-    #[serde(serialize_with = "numbers::serialize_canonical")]
-    metadata: Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
     budget: Option<BudgetSpec>,
-    #[serde(skip)]
-    pub(crate) idempotency_key: Option<String>,
+    /// Idempotency key of an item of a batch; a submit of its own has it in the header `Idempotency-Key`.
+    #[schemars(length(min = 1, max = MAX_KEY_CHARS), regex(pattern = NO_NUL))]
+    idempotency_key: Option<String>,
 }
 
-fn write_target<S: serde::Serializer>(target: &Target, serializer: S) -> Result<S::Ok, S::Error> {
-    match target {
-        Target::Definition(key) => ("definition", key).serialize(serializer),
-        Target::Agent(key) => ("agent", key).serialize(serializer),
-    }
+fn default_priority() -> i16 {
+    5
+}
+
+fn default_queue() -> String {
+    "default".to_owned()
+}
+
+/// A parsed submit.
+#[derive(Debug)]
+pub(crate) struct SubmitRequest {
+    target: Target,
+    input: Value,
+    body: SubmitBody,
 }
 
 /// Source of the idempotency key: the header, or the body for items of a batch.
@@ -121,65 +98,56 @@ pub(crate) enum KeyIn {
 impl SubmitRequest {
     /// # Errors
     /// All violations in the shape of the request.
-    pub(crate) fn read(mut fields: Fields<'_>, key_in: KeyIn) -> ApiResult<Self> {
-        let target = read_target(&mut fields);
-        let version = fields.take("version");
-        let input = fields.raw("input");
-        let input_is_absent = input.is_none();
-        let input_text = input.map(RawValue::get).unwrap_or("{}").to_owned();
-        // As raw text, lone surrogates, deep nesting and oversized numbers pass; parsing finds them.
-        let input: Value = serde_json::from_str(&input_text).unwrap_or_else(|error| {
-            fields.violation("/input", format!("cannot be stored: {error}"));
-            Value::Null
-        });
-        fields.oversized_number(&input, "/input");
-        let priority = fields.take("priority").unwrap_or(DEFAULT_PRIORITY);
-        if !(0..=MAX_PRIORITY).contains(&priority) {
-            fields.violation("/priority", "must be between 0 and 9");
-        }
-        let queue = fields.take("queue").unwrap_or_else(|| DEFAULT_QUEUE.to_owned());
-        if !is_queue_name(&queue) {
-            fields.violation("/queue", "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-'");
-        }
-        let run_at = fields.take("run_at");
-        let deadline_seconds = fields.take::<u32>("deadline_seconds");
-        if deadline_seconds.is_some_and(|s| s == 0 || u64::from(s) > MAX_DEADLINE.as_secs()) {
-            fields.violation("/deadline_seconds", "must be between 1 and 2592000");
-        }
-        let metadata = read_metadata(&mut fields);
-        let budget = read_budget(&mut fields);
-        let idempotency_key = match key_in {
-            KeyIn::Body => fields.take::<String>("idempotency_key"),
-            KeyIn::Header => None,
-        };
-        if let Some(why) = idempotency_key.as_deref().and_then(key_is_wrong) {
-            fields.violation("/idempotency_key", why);
-        }
-        fields.finish()?;
-        let Some(target) = target else { return Err(ApiError::Internal) };
-        for (value, path) in [(&input, "/input"), (&metadata, "/metadata")] {
-            if let Some(path) = find_nul(value, path) {
+    pub(crate) fn read(text: &[u8], key_in: KeyIn) -> ApiResult<Self> {
+        let Read { body, mut values } = read(text, |body| violations(body, key_in))?;
+        for name in ["input", "metadata"] {
+            if let Some(path) = values.get(name).and_then(|value| find_nul(value, &format!("/{name}"))) {
                 return Err(ApiError::InputContainsNul { path });
             }
         }
-        Ok(Self {
-            target,
-            version,
-            input_text,
-            input_is_absent,
-            input,
-            priority,
-            queue,
-            run_at,
-            deadline_seconds,
-            metadata,
-            budget,
-            idempotency_key,
-        })
+        let Some(target) = target(&body) else { return Err(ApiError::Internal) };
+        Ok(Self { target, input: values.remove("input").unwrap_or_else(|| json!({})), body })
     }
 
+    /// The hash that an idempotency key stands for. Releases must agree on it: callers repeat requests over an upgrade.
     fn hash(&self) -> Vec<u8> {
-        Sha256::digest(serde_json::to_vec(self).unwrap_or_default()).to_vec()
+        #[derive(Serialize)]
+        struct Hashed<'a> {
+            target: (&'a str, &'a str),
+            version: Option<i32>,
+            #[serde(serialize_with = "numbers::serialize_canonical")]
+            input: &'a Value,
+            priority: i16,
+            queue: &'a str,
+            run_at: Option<DateTime<Utc>>,
+            deadline_seconds: Option<u32>,
+            #[serde(serialize_with = "numbers::serialize_canonical")]
+            metadata: Value,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            budget: Option<&'a BudgetSpec>,
+        }
+        let body = &self.body;
+        let hashed = Hashed {
+            target: match &self.target {
+                Target::Definition(key) => ("definition", key),
+                Target::Agent(key) => ("agent", key),
+            },
+            version: body.version,
+            input: &self.input,
+            priority: body.priority,
+            queue: &body.queue,
+            run_at: body.run_at,
+            deadline_seconds: body.deadline_seconds,
+            metadata: Value::Object(body.metadata.clone()),
+            budget: body.budget.as_ref(),
+        };
+        Sha256::digest(serde_json::to_vec(&hashed).unwrap_or_default()).to_vec()
+    }
+
+    /// Sets the key from the header.
+    pub(crate) fn with_key(mut self, key: Option<String>) -> Self {
+        self.body.idempotency_key = key;
+        self
     }
 
     /// Checks the request against its definition and agent, and stores it.
@@ -194,7 +162,7 @@ impl SubmitRequest {
         traceparent: Option<String>,
     ) -> ApiResult<Stored> {
         let hash = self.hash();
-        let key = self.idempotency_key.clone();
+        let key = self.body.idempotency_key.clone();
         match self.plan(state, principal, traceparent, &hash).await {
             Ok((execution, versions)) => {
                 let execution = Arc::new(execution);
@@ -230,24 +198,24 @@ impl SubmitRequest {
         traceparent: Option<String>,
         hash: &[u8],
     ) -> ApiResult<(NewExecution, Versions)> {
-        let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.version).await?;
+        let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.body.version).await?;
         let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
         if !violations.is_empty() {
-            return Err(if self.input_is_absent {
+            return Err(if self.body.input.is_none() {
                 ApiError::invalid("/input", "is required")
             } else {
                 ApiError::InvalidInput(violations)
             });
         }
-        let deadline = self.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
-        if let Some(run_at) = self.run_at
+        let deadline = self.body.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
+        if let Some(run_at) = self.body.run_at
             && (run_at - state.store.now().await?).to_std().is_ok_and(|wait| wait >= deadline)
         {
             return Err(ApiError::invalid("/run_at", "is not before the deadline"));
         }
-        let budget = self.budget.or_else(|| runnable.budget.clone());
+        let budget = self.body.budget.or_else(|| runnable.budget.clone());
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
             return Err(ApiError::PriceUnknown { model });
         }
@@ -259,19 +227,19 @@ impl SubmitRequest {
             definition_version_id: runnable.definition_version_id,
             agent_key: runnable.agent_key.clone(),
             agent_version_id: runnable.agent_version_id,
-            queue: self.queue,
+            queue: self.body.queue,
             serve_key: runnable.serve_key.clone(),
-            priority: self.priority,
-            metadata: self.metadata,
-            input: self.input_text,
-            run_at: self.run_at,
+            priority: self.body.priority,
+            metadata: Value::Object(self.body.metadata),
+            input: self.body.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned()),
+            run_at: self.body.run_at,
             deadline,
             deadline_is_near: deadline < MAX_DEADLINE,
             active_timeout: runnable.active_timeout,
             retry_of: None,
             submitted_by: Some(principal.key_id()),
             traceparent,
-            idempotency: self.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
+            idempotency: self.body.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
             budget,
             overrides: None,
         };
@@ -279,64 +247,37 @@ impl SubmitRequest {
     }
 }
 
-fn read_target(fields: &mut Fields<'_>) -> Option<Target> {
-    let (definition, agent) = (fields.take::<String>("definition"), fields.take::<String>("agent"));
-    let target = match (definition, agent) {
-        (Some(key), None) => Target::Definition(key),
-        (None, Some(key)) => Target::Agent(key),
-        (None, None) | (Some(_), Some(_)) => {
-            fields.violation("/definition", "exactly one of `definition` and `agent` is required");
-            return None;
-        }
+fn target(body: &SubmitBody) -> Option<Target> {
+    match (&body.definition, &body.agent) {
+        (Some(key), None) => Some(Target::Definition(key.clone())),
+        (None, Some(key)) => Some(Target::Agent(key.clone())),
+        (None, None) | (Some(_), Some(_)) => None,
+    }
+}
+
+/// Violations of the rules that the schema cannot express.
+fn violations(body: &SubmitBody, key_in: KeyIn) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if target(body).is_none() {
+        violations.push(Violation::new("/definition", "exactly one of `definition` and `agent` is required"));
+    }
+    if serde_json::to_vec(&body.metadata).is_ok_and(|text| text.len() > MAX_METADATA_BYTES) {
+        violations.push(Violation::new("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes")));
+    }
+    if key_in == KeyIn::Header && body.idempotency_key.is_some() {
+        violations.push(Violation::new("/idempotency_key", "unknown field: send the header `Idempotency-Key`"));
+    }
+    violations.extend(budget_violation(body.budget.as_ref()));
+    violations
+}
+
+/// The violation of a budget without caps.
+pub(crate) fn budget_violation(budget: Option<&BudgetSpec>) -> Option<Violation> {
+    let is_open = |budget: &BudgetSpec| {
+        budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none()
     };
-    let (Target::Definition(key) | Target::Agent(key)) = &target;
-    if key.contains('\0') {
-        fields.violation("/definition", "contains the character U+0000");
-    }
-    Some(target)
-}
-
-fn read_metadata(fields: &mut Fields<'_>) -> Value {
-    let metadata = fields.take("metadata").unwrap_or_else(|| Value::Object(serde_json::Map::new()));
-    match &metadata {
-        Value::Object(entries) if entries.len() > MAX_METADATA_KEYS => {
-            fields.violation("/metadata", format!("has more than {MAX_METADATA_KEYS} keys"));
-        }
-        Value::Object(_) if metadata.to_string().len() > MAX_METADATA_BYTES => {
-            fields.violation("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes"));
-        }
-        Value::Object(_) => fields.oversized_number(&metadata, "/metadata"),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            fields.violation("/metadata", "must be an object");
-        }
-    }
-    metadata
-}
-
-/// Reads a budget; a budget without caps is a violation.
-pub(crate) fn read_budget(fields: &mut Fields<'_>) -> Option<BudgetSpec> {
-    let Record(budget): Record<BudgetSpec> = fields.take("budget")?;
-    if budget.max_cost_usd.is_none() && budget.max_tokens.is_none() && budget.max_model_calls.is_none() {
-        fields.violation("/budget", "needs one of max_cost_usd, max_tokens and max_model_calls");
-    }
-    if budget.max_model_calls == Some(0) {
-        fields.violation("/budget/max_model_calls", "must be at least 1");
-    }
-    Some(budget)
-}
-
-fn is_queue_name(name: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=64).contains(&name.len()) && name.bytes().all(fits)
-}
-
-fn key_is_wrong(key: &str) -> Option<&'static str> {
-    match key.chars().count() {
-        0 => Some("is empty"),
-        count if count > MAX_KEY_CHARS => Some("is longer than 255 characters"),
-        _ if key.contains('\0') => Some("contains the character U+0000"),
-        _ => None,
-    }
+    let message = "needs one of max_cost_usd, max_tokens and max_model_calls";
+    budget.is_some_and(is_open).then(|| Violation::new("/budget", message))
 }
 
 /// Reads the `Idempotency-Key` header.
@@ -347,9 +288,10 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> 
     let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
     let wrong = |why: &str| ApiError::invalid("/header/Idempotency-Key", why);
     let key = value.to_str().map_err(|_| wrong("is not printable ASCII"))?;
-    match key_is_wrong(key) {
-        Some(why) => Err(wrong(why)),
-        None => Ok(Some(key.to_owned())),
+    match key.len() {
+        0 => Err(wrong("is empty")),
+        1..=MAX_KEY_CHARS => Ok(Some(key.to_owned())),
+        _ => Err(wrong("is longer than 255 characters")),
     }
 }
 
@@ -427,14 +369,14 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> ApiResult<SubmitRequest> {
-        SubmitRequest::read(Fields::parse(body.as_bytes())?, KeyIn::Header)
+        SubmitRequest::read(body.as_bytes(), KeyIn::Header)
     }
 
     #[test]
     fn request_defaults_apply_and_input_bytes_stay() {
         let request = read(r#"{"definition":"d","input":{"a": 1e2,"a":-0.0}}"#).unwrap();
-        assert_eq!(request.input_text, r#"{"a": 1e2,"a":-0.0}"#);
-        assert_eq!((request.priority, request.queue.as_str()), (5, "default"));
+        assert_eq!(request.body.input.unwrap().get(), r#"{"a": 1e2,"a":-0.0}"#);
+        assert_eq!((request.body.priority, request.body.queue.as_str()), (5, "default"));
     }
 
     #[test]
@@ -443,7 +385,7 @@ mod tests {
             "x":1,"input":1e999}"#;
         let Err(ApiError::InvalidRequest(violations)) = read(body) else { panic!() };
         let paths: Vec<_> = violations.iter().map(|violation| violation.path.as_str()).collect();
-        assert_eq!(paths, ["/definition", "/input", "/priority", "/queue", "/deadline_seconds", "/metadata", "/x"]);
+        assert_eq!(paths, ["/deadline_seconds", "/definition", "/input", "/metadata", "/priority", "/queue", "/x"]);
     }
 
     #[test]

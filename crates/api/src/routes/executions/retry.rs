@@ -1,11 +1,6 @@
 //! `POST /v1/executions/{id}/retry`: a new execution that points back to a FAILED one.
 
-use axum::{
-    body::{Body, HttpBody},
-    extract::State,
-    http::HeaderMap,
-    response::Response,
-};
+use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_shared::domain::{ExecutionStatus, MAX_DEADLINE};
 use longhaul_store::{
     api_keys::Scope,
@@ -13,8 +8,9 @@ use longhaul_store::{
     definitions::AGENT_DEFINITION,
     submit::Idempotency,
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use utoipa::ToSchema;
 
 use super::{
     request::{Preference, Stored, idempotency_key},
@@ -23,9 +19,10 @@ use super::{
 };
 use crate::{
     auth::Principal,
+    body::read_optional,
     catalog::Target,
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, ExecutionPath, Fields, Params, read_body},
+    extract::{ExecutionPath, Params},
     schema,
     state::ApiState,
 };
@@ -35,17 +32,17 @@ pub(super) const OF_THE_CONTRACT: &str =
     "an execution of the agent-execution contract is asked for again by its caller, not retried or forked";
 
 /// Options of a retry. The body may be left out.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct RetryBody {
     /// If true, asks everything again; otherwise keeps the answers from before the failure.
-    from_scratch: Option<bool>,
+    from_scratch: bool,
 }
 
 /// Retries a FAILED execution as a new one with the same input.
 ///
 /// The new execution continues where the FAILED one ended, unless the body says otherwise.
-#[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = Option<RetryBody>,
+#[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = ref("#/components/schemas/RetryBody"),
     params(("id" = String, Path, description = "Its id"),
         ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
@@ -62,7 +59,8 @@ pub(crate) async fn retry(
     principal.need(Scope::ExecutionsWrite)?;
     let to_latest = params.named("version", |text| (text == "latest").then_some(())).is_some();
     params.finish()?;
-    let from = read_from(&headers, body).await?;
+    let RetryBody { from_scratch } = read_optional(&headers, body).await?;
+    let from = if from_scratch { Continue::FromScratch } else { Continue::FromJournal };
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
     if origin.is_erased {
@@ -108,15 +106,4 @@ pub(crate) async fn retry(
         (state.hooks.wake)(&execution.queue, stored.id);
     }
     answer(&state, &principal, stored, Preference::read(&headers)).await
-}
-
-async fn read_from(headers: &HeaderMap, body: Body) -> ApiResult<Continue> {
-    if body.is_end_stream() {
-        return Ok(Continue::FromJournal);
-    }
-    let bytes = read_body(headers, body, BODY_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
-    let from_scratch = fields.take("from_scratch").unwrap_or(false);
-    fields.finish()?;
-    Ok(if from_scratch { Continue::FromScratch } else { Continue::FromJournal })
 }

@@ -10,18 +10,18 @@ use axum::{
 use longhaul_store::api_keys::Scope;
 
 use super::{
-    request::{KeyIn, Preference, Stored, SubmitBody, SubmitRequest, idempotency_key},
+    request::{KeyIn, Preference, Stored, SubmitRequest, idempotency_key},
     view::Execution,
 };
 use crate::{
     auth::Principal,
+    body::{SUBMIT_LIMIT, in_turn, read_body},
     error::{ApiError, ApiResult},
-    extract::{Fields, SUBMIT_LIMIT, in_turn, read_body},
     state::ApiState,
 };
 
 /// Submits an execution. When this answers, the execution is committed.
-#[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = SubmitBody,
+#[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = ref("#/components/schemas/SubmitBody"),
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
         ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; `return=minimal` answers with the id alone"),
@@ -39,10 +39,8 @@ pub(crate) async fn submit(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
-    let read = || SubmitRequest::read(Fields::parse(&bytes)?, KeyIn::Header);
-    let mut request = in_turn(bytes.len(), read).await?;
-    request.idempotency_key = key;
-    let stored = request.submit(&state, &principal, (state.hooks.traceparent)(&headers)).await?;
+    let request = in_turn(bytes.len(), || SubmitRequest::read(&bytes, KeyIn::Header)).await?;
+    let stored = request.with_key(key).submit(&state, &principal, (state.hooks.traceparent)(&headers)).await?;
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 

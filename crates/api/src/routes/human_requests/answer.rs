@@ -6,32 +6,35 @@ use longhaul_store::{
     api_keys::Scope,
     human_requests::{Decider, NewDecision, Verdict},
 };
-use serde_json::Value;
-use utoipa::ToSchema;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
-use super::{MAX_PERSON, decide, find, refuse_decided, take_json, take_text, view::Question, violations};
+use super::{decide, find, refuse_decided, view::Question, violations};
 use crate::{
     auth::Principal,
+    body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult},
-    extract::{Fields, Params, Path, SUBMIT_LIMIT, read_body},
+    extract::{Params, Path},
     state::ApiState,
 };
 
-/// Answer to a question. All violations are reported at once.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+/// Answer to a question.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct AnswerBody {
     /// Any JSON but null; valid against the question's schema if it has one.
-    #[schema(value_type = Value)]
-    answer: Value,
+    #[schemars(with = "Value")]
+    answer: Box<RawValue>,
     /// Name of the person who answers; the key itself is always recorded.
+    #[schemars(length(max = 200), regex(pattern = NO_NUL))]
     answered_by: Option<String>,
 }
 
 /// Answers a waiting question.
 ///
 /// The model reads the answer as the result of its call. A second answer is 409.
-#[utoipa::path(post, operation_id = "answerQuestion", path = "/v1/questions/{id}/answer", tag = "people", request_body = AnswerBody,
+#[utoipa::path(post, operation_id = "answerQuestion", path = "/v1/questions/{id}/answer", tag = "people", request_body = ref("#/components/schemas/AnswerBody"),
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Answered", body = Question)))]
 pub(crate) async fn answer(
@@ -46,24 +49,17 @@ pub(crate) async fn answer(
     params.finish()?;
     let request = find(&state, &principal.reach(), RequestKind::Question, path).await?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
-    let answer = take_json(&mut fields, "answer");
-    if answer.is_none() {
-        fields.violation("/answer", "is required");
-    }
-    let person = take_text(&mut fields, "answered_by", MAX_PERSON);
-    fields.finish()?;
-    // A missing answer has been reported above.
-    let Some((text, value)) = answer else { return Err(ApiError::Internal) };
+    let Read { body, values } = in_turn(bytes.len(), || read(&bytes, |_: &AnswerBody| Vec::new())).await?;
     refuse_decided(&request)?;
-    let found = violations(request.schema.as_ref(), &value, "/answer").await?;
+    let value = values.get("answer").unwrap_or(&Value::Null);
+    let found = violations(request.schema.as_ref(), value, "/answer").await?;
     if !found.is_empty() {
         return Err(ApiError::InvalidRequest(found));
     }
     let decision = NewDecision {
-        verdict: Verdict::Answer { answer: text },
+        verdict: Verdict::Answer { answer: body.answer.get().as_bytes().to_vec() },
         hash: request.hash,
-        by: Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person },
+        by: Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person: body.answered_by },
         reason: None,
     };
     let answered = decide(&state, &principal, &request, &decision).await?;

@@ -11,45 +11,61 @@ use longhaul_store::{
     human_requests::{Decider, HumanRequest, NewDecision, Verdict},
     journal::Hash,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-use utoipa::ToSchema;
+use serde_json::{Map, Value, value::RawValue};
+use strum::Display;
 
-use super::{MAX_PERSON, MAX_REASON, decide, find, refuse_decided, take_json, take_text, view::Approval, violations};
+use super::{decide, find, refuse_decided, view::Approval, violations};
 use crate::{
     auth::Principal,
+    body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult, Violation},
-    extract::{Fields, Params, Path, SUBMIT_LIMIT, read_body},
+    extract::{Params, Path},
     state::ApiState,
 };
 
-/// Maximum length of a tool's name, in characters.
-const MAX_TOOL: usize = 128;
-
-/// Decision on an approval. All violations are reported at once.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+/// Decision on an approval.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct DecisionBody {
-    /// `approve`, `edit` (with `arguments`), `replace` (with `tool` and `arguments`) or `reject`.
-    #[schema(example = "approve")]
-    decision: String,
+    decision: DecisionChoice,
     /// `hash` of the approval as the decider saw it.
+    #[schemars(regex(pattern = "^[0-9a-fA-F]{64}$"))]
     hash: String,
     /// Arguments of the call or of its replacement. `[redacted]`, where the approval shows it, keeps the value.
-    #[schema(value_type = Option<Object>)]
-    arguments: Option<Value>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    arguments: Option<Box<RawValue>>,
     /// Tool that runs instead; the agent's policy is checked for it.
+    #[schemars(length(max = 128), regex(pattern = NO_NUL))]
     tool: Option<String>,
-    /// Reason, at most 2,000 characters; the model is told why a call was rejected.
+    /// Reason; the model is told why a call was rejected.
+    #[schemars(length(max = 2_000), regex(pattern = NO_NUL))]
     reason: Option<String>,
     /// Name of the person who decides; the key itself is always recorded.
+    #[schemars(length(max = 200), regex(pattern = NO_NUL))]
     decided_by: Option<String>,
+}
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, Deserialize, Display, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub(crate) enum DecisionChoice {
+    /// It runs as proposed.
+    Approve,
+    /// It runs with `arguments`.
+    Edit,
+    /// `tool` runs with `arguments` instead.
+    Replace,
+    /// It does not run.
+    Reject,
 }
 
 /// Decides on a waiting call.
 ///
 /// A second decision is 409 and says who made the first.
-#[utoipa::path(post, operation_id = "decideApproval", path = "/v1/approvals/{id}/decision", tag = "people", request_body = DecisionBody,
+#[utoipa::path(post, operation_id = "decideApproval", path = "/v1/approvals/{id}/decision", tag = "people", request_body = ref("#/components/schemas/DecisionBody"),
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Decided", body = Approval)))]
 pub(crate) async fn decision(
@@ -64,24 +80,13 @@ pub(crate) async fn decision(
     params.finish()?;
     let request = find(&state, &principal.reach(), RequestKind::Approval, path).await?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
-    let hash = fields.take::<String>("hash").and_then(|text| read_hash(&text));
-    if hash.is_none() {
-        fields.violation("/hash", "is required: 64 hexadecimal digits, those of the approval as you saw it");
+    let Read { body, mut values } = in_turn(bytes.len(), || read(&bytes, needs)).await?;
+    let mut arguments = values.remove("arguments");
+    let mut verdict = verdict(&body).ok_or(ApiError::Internal)?;
+    if let Some(value) = &mut arguments {
+        put_back(&request, &mut verdict, value)?;
     }
-    let mut arguments = take_json(&mut fields, "arguments");
-    if arguments.as_ref().is_some_and(|(_, value)| !value.is_object()) {
-        fields.violation("/arguments", "must be an object");
-    }
-    let mut verdict = read_verdict(&mut fields, arguments.as_ref().map(|(text, _)| text.clone()));
-    if let (Some(verdict), Some((_, value))) = (&mut verdict, &mut arguments) {
-        put_back(&request, &mut fields, verdict, value);
-    }
-    let reason = take_text(&mut fields, "reason", MAX_REASON);
-    let person = take_text(&mut fields, "decided_by", MAX_PERSON);
-    fields.finish()?;
-    // Missing fields have been reported above.
-    let (Some(hash), Some(verdict)) = (hash, verdict) else { return Err(ApiError::Internal) };
+    let hash = read_hash(&body.hash).ok_or(ApiError::Internal)?;
     if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
         return Err(ApiError::SelfApproval);
     }
@@ -90,24 +95,24 @@ pub(crate) async fn decision(
         return Err(ApiError::StaleHash);
     }
     let found = match (&verdict, &arguments) {
-        (Verdict::Edit { .. }, Some((_, value))) => violations(request.schema.as_ref(), value, "/arguments").await?,
-        (Verdict::Replace { tool, .. }, Some((_, value))) => misfits(&state, &request, tool, value).await?,
+        (Verdict::Edit { .. }, Some(value)) => violations(request.schema.as_ref(), value, "/arguments").await?,
+        (Verdict::Replace { tool, .. }, Some(value)) => misfits(&state, &request, tool, value).await?,
         _ => Vec::new(),
     };
     if !found.is_empty() {
         return Err(ApiError::InvalidRequest(found));
     }
-    let by = Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person };
-    let decided = decide(&state, &principal, &request, &NewDecision { verdict, hash, by, reason }).await?;
+    let by = Decider { key_id: principal.key_id(), key_name: principal.key().name.clone(), person: body.decided_by };
+    let decided = decide(&state, &principal, &request, &NewDecision { verdict, hash, by, reason: body.reason }).await?;
     Ok(Json(Approval::full(&decided)?))
 }
 
 /// Restores the secret values that an edit repeats as `[redacted]`. Anywhere else, and for another tool,
 /// `[redacted]` is a violation.
-fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdict, value: &mut Value) {
-    let Ok(real) = serde_json::from_slice::<Value>(&request.arguments) else { return };
+fn put_back(request: &HumanRequest, verdict: &mut Verdict, value: &mut Value) -> ApiResult<()> {
+    let Ok(real) = serde_json::from_slice::<Value>(&request.arguments) else { return Ok(()) };
     if request.secrets().are_none(&real) {
-        return;
+        return Ok(());
     }
     let places = match verdict {
         Verdict::Edit { arguments } => {
@@ -121,9 +126,8 @@ fn put_back(request: &HumanRequest, fields: &mut Fields<'_>, verdict: &mut Verdi
         Verdict::Replace { .. } => Secrets { pointers: &[], schema: None }.put_back(value, &Value::Null),
         Verdict::Approve | Verdict::Reject | Verdict::Answer { .. } => Ok(()),
     };
-    for place in places.err().into_iter().flatten() {
-        fields.violation(format!("/arguments{place}"), "is redacted, and there is no value to keep here");
-    }
+    let wrong = |place| Violation::new(format!("/arguments{place}"), "is redacted, and there is no value to keep here");
+    places.map_err(|places| ApiError::InvalidRequest(places.into_iter().map(wrong).collect()))
 }
 
 /// Violations of a call of `tool`, as far as the execution has recorded its tools. The worker checks the call
@@ -148,34 +152,31 @@ fn read_hash(text: &str) -> Option<Hash> {
     hex::decode(text).ok()?.try_into().ok()
 }
 
-/// Reads the verdict; `None` if a required field is missing or an unexpected one is present.
-fn read_verdict(fields: &mut Fields<'_>, arguments: Option<Vec<u8>>) -> Option<Verdict> {
-    let tool = take_text(fields, "tool", MAX_TOOL);
-    let Some(decision) = fields.take::<String>("decision") else {
-        fields.violation("/decision", "is required");
-        return None;
+/// Violations of the fields that a decision needs, and of those that mean nothing with it.
+fn needs(body: &DecisionBody) -> Vec<Violation> {
+    let decision = body.decision;
+    let (needs_arguments, needs_tool) = match decision {
+        DecisionChoice::Approve | DecisionChoice::Reject => (false, false),
+        DecisionChoice::Edit => (true, false),
+        DecisionChoice::Replace => (true, true),
     };
-    let mut needs = |name: &str, is_there: bool, is_needed: bool| match (is_there, is_needed) {
-        (false, true) => fields.violation(format!("/{name}"), format!("is required to {decision}")),
-        (true, false) => fields.violation(format!("/{name}"), format!("means nothing with `{decision}`")),
-        (true, true) | (false, false) => {}
+    let fields =
+        [("/arguments", body.arguments.is_some(), needs_arguments), ("/tool", body.tool.is_some(), needs_tool)];
+    let wrong = |(path, is_there, is_needed)| match (is_there, is_needed) {
+        (false, true) => Some(Violation::new(path, format!("is required to {decision}"))),
+        (true, false) => Some(Violation::new(path, format!("means nothing with `{decision}`"))),
+        (true, true) | (false, false) => None,
     };
-    let (needs_arguments, needs_tool) = match decision.as_str() {
-        "approve" | "reject" => (false, false),
-        "edit" => (true, false),
-        "replace" => (true, true),
-        _ => {
-            fields.violation("/decision", "must be `approve`, `edit`, `replace` or `reject`");
-            return None;
-        }
-    };
-    needs("arguments", arguments.is_some(), needs_arguments);
-    needs("tool", tool.is_some(), needs_tool);
-    match (decision.as_str(), arguments, tool) {
-        ("approve", None, None) => Some(Verdict::Approve),
-        ("reject", None, None) => Some(Verdict::Reject),
-        ("edit", Some(arguments), None) => Some(Verdict::Edit { arguments }),
-        ("replace", Some(arguments), Some(tool)) => Some(Verdict::Replace { tool, arguments }),
-        _ => None,
-    }
+    fields.into_iter().filter_map(wrong).collect()
+}
+
+/// The verdict; `None` if a field that it needs is missing.
+fn verdict(body: &DecisionBody) -> Option<Verdict> {
+    let arguments = body.arguments.as_ref().map(|arguments| arguments.get().as_bytes().to_vec());
+    Some(match body.decision {
+        DecisionChoice::Approve => Verdict::Approve,
+        DecisionChoice::Reject => Verdict::Reject,
+        DecisionChoice::Edit => Verdict::Edit { arguments: arguments? },
+        DecisionChoice::Replace => Verdict::Replace { tool: body.tool.clone()?, arguments: arguments? },
+    })
 }

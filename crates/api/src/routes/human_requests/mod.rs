@@ -11,20 +11,15 @@ use longhaul_store::{
     human_requests::{Decided, HumanRequest, NewDecision},
     tenants::TenantScope,
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    extract::{Fields, Path},
+    extract::Path,
     schema,
     state::ApiState,
 };
-
-/// Maximum length of a reason, in characters.
-const MAX_REASON: usize = 2_000;
-/// Maximum length of a person's name, in characters.
-const MAX_PERSON: usize = 200;
 
 /// The kind's name in error messages.
 fn noun(kind: RequestKind) -> &'static str {
@@ -44,33 +39,6 @@ async fn find(
     let not_found = || ApiError::NotFound(noun(kind));
     let id: HumanRequestId = id.parse().map_err(|_| not_found())?;
     state.store.get_request(reach, kind, id).await?.ok_or_else(not_found)
-}
-
-/// Reads a text field; U+0000, or more than `max` characters, is a violation.
-fn take_text(fields: &mut Fields<'_>, name: &str, max: usize) -> Option<String> {
-    let text: String = fields.take(name)?;
-    if text.contains('\0') {
-        fields.violation(format!("/{name}"), "contains the character U+0000");
-    }
-    if text.chars().count() > max {
-        fields.violation(format!("/{name}"), format!("is longer than {max} characters"));
-    }
-    Some(text)
-}
-
-/// Reads a field as exact text and as a value. Lone surrogates, deep nesting and oversized numbers are violations.
-fn take_json(fields: &mut Fields<'_>, name: &str) -> Option<(Vec<u8>, Value)> {
-    let raw: &RawValue = fields.raw(name)?;
-    match serde_json::from_str(raw.get()) {
-        Ok(value) => {
-            fields.oversized_number(&value, &format!("/{name}"));
-            Some((raw.get().as_bytes().to_vec(), value))
-        }
-        Err(error) => {
-            fields.violation(format!("/{name}"), format!("cannot be stored: {error}"));
-            None
-        }
-    }
 }
 
 /// Violations of a value that a person sent. If this process cannot compile the schema, the check is left to the

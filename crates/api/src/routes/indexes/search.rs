@@ -1,8 +1,12 @@
 //! `POST /v1/indexes/{name}/search`: the search that an agent's `search_dataset` performs.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::retrieval::{InvalidRetrieval, RetrievalRequest, leaves_method_open};
+use longhaul_shared::domain::retrieval::{
+    InvalidRetrieval, MAX_FILTERS, MAX_QUERY_BYTES, MAX_TOP_K, Preprocessing, RetrievalRequest, SearchMethod,
+    leaves_method_open,
+};
 use longhaul_store::api_keys::Scope;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -10,29 +14,33 @@ use utoipa::ToSchema;
 use super::find;
 use crate::{
     auth::Principal,
+    body::{BODY_LIMIT, read_body},
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, Path, read_body},
+    extract::Path,
     state::ApiState,
 };
 
-/// A search.
-#[derive(Debug, ToSchema)]
+/// A search. Read by [`RetrievalRequest`], as in the agent-execution contract.
+#[derive(Debug, JsonSchema)]
 #[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[schemars(description = "A search.")]
 pub(crate) struct SearchBody {
     /// Words or a question.
-    #[schema(example = "how long is the notice period")]
+    #[schemars(length(min = 1, max = MAX_QUERY_BYTES), example = "how long is the notice period")]
     query: String,
-    /// Maximum number of results, up to 100; 5 when absent.
+    /// Maximum number of results; 5 when absent.
+    #[schemars(range(min = 1, max = MAX_TOP_K))]
     top_k: Option<u32>,
-    /// `semantic`, `keyword` or `hybrid`. When absent: `semantic`, or `keyword` if the index holds no embeddings.
-    search_method: Option<String>,
-    /// `none` (when absent) or `normalize`.
-    query_preprocessing: Option<String>,
-    /// Weight of the semantic side of a hybrid search, 0 to 1; 0.5 when absent.
+    /// When absent: `semantic`, or `keyword` if the index holds no embeddings.
+    search_method: Option<SearchMethod>,
+    /// `none` when absent.
+    query_preprocessing: Option<Preprocessing>,
+    /// Weight of the semantic side of a hybrid search; 0.5 when absent.
+    #[schemars(range(min = 0, max = 1))]
     hybrid_alpha: Option<f64>,
     /// Metadata that results must have: strings, numbers or booleans by key.
-    #[schema(value_type = Option<Object>)]
-    filters: Option<Value>,
+    #[schemars(extend("maxProperties" = MAX_FILTERS))]
+    filters: Option<Map<String, Value>>,
 }
 
 /// Results, best first.
@@ -47,7 +55,7 @@ pub(crate) struct SearchResults {
 }
 
 /// Searches one of the caller's indexes.
-#[utoipa::path(post, operation_id = "searchIndex", path = "/v1/indexes/{name}/search", tag = "indexes", request_body = SearchBody,
+#[utoipa::path(post, operation_id = "searchIndex", path = "/v1/indexes/{name}/search", tag = "indexes", request_body = ref("#/components/schemas/SearchBody"),
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "Best first", body = SearchResults)))]
 pub(crate) async fn search(

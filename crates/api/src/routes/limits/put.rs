@@ -3,14 +3,16 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::spec::ConcurrencySpec;
 use longhaul_shared::domain::{LimitKey, TenantId};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::view::read_key;
 use crate::{
     auth::Principal,
+    body::{BODY_LIMIT, read_json},
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, Fields, Params, Path, read_body},
+    extract::{Params, Path},
     routes::definitions::put::owner,
     state::ApiState,
 };
@@ -19,12 +21,12 @@ use crate::{
 const MAX_LIMITS: usize = 100;
 
 /// The new limit.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct LimitBody {
-    /// Maximum number of concurrent executions for each value of the key, 0 to 10000; 0 holds all of them back.
-    #[schema(example = 10)]
-    limit: u32,
+    /// Maximum number of concurrent executions for each value of the key; 0 holds all of them back.
+    #[schemars(range(min = 0, max = ConcurrencySpec::MAX), example = 10)]
+    limit: i32,
 }
 
 /// The limit that holds from now on.
@@ -41,7 +43,7 @@ pub(crate) struct LimitSet {
 ///
 /// The limit covers the caller's executions, or all tenants' with `?shared=true`. It holds from the next claim on;
 /// running executions continue.
-#[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = LimitBody,
+#[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = ref("#/components/schemas/LimitBody"),
     params(
         ("key" = String, Path, description = "tenant, definition, agent or metadata.<path>; with :value about that value alone"),
         ("shared" = Option<bool>, Query, description = "About all tenants; needs the scope `admin`"),
@@ -56,16 +58,7 @@ pub(crate) async fn put(
     body: Body,
 ) -> ApiResult<Json<LimitSet>> {
     let owner = owner(&principal, params)?;
-    let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-    let mut fields = Fields::parse(&bytes)?;
-    let limit = fields.take::<u32>("limit");
-    match limit {
-        None => fields.violation("/limit", "is required"),
-        Some(limit) if limit > ConcurrencySpec::MAX => fields.violation("/limit", "must be at most 10000"),
-        Some(_) => {}
-    }
-    fields.finish()?;
-    let limit = limit.and_then(|limit| i32::try_from(limit).ok()).ok_or(ApiError::invalid("/limit", "is required"))?;
+    let LimitBody { limit } = read_json(&headers, body, BODY_LIMIT).await?;
     let stored = read_key(&state, &key).await?;
     refuse_beyond_cap(&state, owner, &stored).await?;
     let woken = state.store.put_limit(owner, &stored, limit).await?;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::get::{PlatformView, SECRET, view};
 use crate::{
     auth::Principal,
+    body::{BODY_LIMIT, in_turn, read_body, read_storable},
     error::{ApiError, ApiResult, Violation},
-    extract::{BODY_LIMIT, find_nul, oversized_number, read_body, read_record},
     schema,
     state::ApiState,
 };
@@ -17,7 +17,7 @@ use crate::{
 /// Puts the entries of a document; entries that it does not name stay as they are.
 ///
 /// Needs the scope `admin`.
-#[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = Object, description = "The document, as in YAML; docs/reference/agent-execution-contract.md"),
+#[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = ref("#/components/schemas/PlatformSpec"), description = "The document, as in YAML; docs/reference/agent-execution-contract.md"),
     responses((status = 200, description = "The platform as it stands", body = PlatformView)))]
 pub(crate) async fn platform(
     State(state): State<ApiState>,
@@ -27,23 +27,9 @@ pub(crate) async fn platform(
 ) -> ApiResult<Json<PlatformView>> {
     principal.need(Scope::Admin)?;
     let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-    let value: Value = serde_json::from_slice(&bytes).map_err(|error| ApiError::MalformedJson(error.to_string()))?;
-    if let Some(path) = find_nul(&value, "") {
-        return Err(ApiError::InputContainsNul { path });
-    }
-    if let Some(violation) = oversized_number(&value, "") {
-        return Err(ApiError::InvalidRequest(vec![violation]));
-    }
-    let mut spec: PlatformSpec = read_record(&value)?;
-    let mut violations: Vec<Violation> =
-        spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
-    for (at, tool) in spec.tools.iter().enumerate() {
-        if let Err(error) = schema::compile(&tool.input_schema) {
-            violations.push(Violation::new(format!("/tools/{at}/input_schema"), error));
-        }
-    }
+    let mut spec: PlatformSpec = in_turn(bytes.len(), || read_storable(&bytes, violations)).await?;
     let known = state.store.platform().await?;
-    violations.extend(names(&known, &spec));
+    let mut violations = names(&known, &spec);
     violations.extend(keep_secrets(&known, &mut spec));
     if !violations.is_empty() {
         return Err(ApiError::InvalidRequest(violations));
@@ -54,6 +40,18 @@ pub(crate) async fn platform(
     state.store.put_platform(&spec).await?;
     state.catalog.forget();
     Ok(Json(view(&state).await?))
+}
+
+/// Violations of the rules that the schema cannot express.
+fn violations(spec: &PlatformSpec) -> Vec<Violation> {
+    let mut violations: Vec<Violation> =
+        spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
+    for (at, tool) in spec.tools.iter().enumerate() {
+        if let Err(error) = schema::compile(&tool.input_schema) {
+            violations.push(Violation::new(format!("/tools/{at}/input_schema"), error));
+        }
+    }
+    violations
 }
 
 /// Violations for providers and profiles that exist neither in the document nor in the store.

@@ -1,28 +1,25 @@
 //! `POST /v1/quarantine/{id}/release`: lets a person retry an execution after its cause was fixed.
 
-use axum::{
-    Json,
-    body::{Body, HttpBody},
-    extract::State,
-    http::HeaderMap,
-};
+use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_store::{api_keys::Scope, quarantine::Released};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
+    body::read_optional,
     error::{ApiError, ApiResult},
-    extract::{BODY_LIMIT, ExecutionPath, Fields, Params, read_body, take_reach},
+    extract::{ExecutionPath, Params, take_reach},
     state::ApiState,
 };
 
 /// Extent of the release. The body may be left out.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct ReleaseBody {
     /// Releases the whole group, a portion at a time and without a canary.
-    all: Option<bool>,
+    all: bool,
 }
 
 /// Result of a release.
@@ -37,7 +34,7 @@ pub(crate) struct ReleaseView {
 /// Retries a quarantined execution as the canary of its group.
 ///
 /// The retry runs whatever the build of the workers. With `all`, releases the whole group without a canary.
-#[utoipa::path(post, operation_id = "releaseFromQuarantine", path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = Option<ReleaseBody>,
+#[utoipa::path(post, operation_id = "releaseFromQuarantine", path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = ref("#/components/schemas/ReleaseBody"),
     params(("id" = String, Path, description = "The execution's id"),
         ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
     responses((status = 200, description = "It is tried, or all are", body = ReleaseView)))]
@@ -52,13 +49,7 @@ pub(crate) async fn release(
     principal.need(Scope::ExecutionsWrite)?;
     let reach = take_reach(&state, &principal, &mut params).await?;
     params.finish()?;
-    let mut all = false;
-    if !body.is_end_stream() {
-        let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-        let mut fields = Fields::parse(&bytes)?;
-        all = fields.take("all").unwrap_or(false);
-        fields.finish()?;
-    }
+    let ReleaseBody { all } = read_optional(&headers, body).await?;
     match state.store.release_quarantined(&reach, id, all).await? {
         Released::Canary(released) => {
             (state.hooks.wake)(&released.queue, released.id);

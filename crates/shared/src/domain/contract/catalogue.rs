@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_sdk::tool::ToolEffect;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -13,7 +14,7 @@ use super::{
 };
 
 /// The platform document. Each entry of a list replaces the whole stored entry of the same name.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PlatformSpec {
     /// In a file, `platform`; distinguishes the document from an agent or a definition.
@@ -39,7 +40,7 @@ pub struct PlatformSpec {
 }
 
 /// A model under its managed id, which requests use.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ManagedModelSpec {
     /// Managed id.
@@ -55,7 +56,7 @@ pub struct ManagedModelSpec {
     pub metadata: Map<String, Value>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProviderSpec {
     /// Name in bindings and records.
@@ -86,7 +87,7 @@ pub struct ProviderSpec {
     pub config: Map<String, Value>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileSpec {
     pub slug: String,
@@ -98,7 +99,7 @@ pub struct ProfileSpec {
     pub bindings: BTreeMap<String, BindingSpec>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BindingSpec {
     /// Slug of the provider.
@@ -118,7 +119,7 @@ pub struct BindingSpec {
 }
 
 /// A tool of the catalogue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CatalogueToolSpec {
     /// Name in `tool_refs`.
@@ -148,7 +149,7 @@ pub struct CatalogueToolSpec {
 }
 
 /// Owner and shares of one agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AccessSpec {
     /// Key of the agent.
@@ -162,7 +163,7 @@ pub struct AccessSpec {
 }
 
 /// One permission granted to one grantee.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShareSpec {
     /// `public`, `user:<id>`, `role:<name>`, `org:<id>` or `group:<id>`.
@@ -172,7 +173,7 @@ pub struct ShareSpec {
 }
 
 /// An allow or deny rule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RuleSpec {
     pub id: String,

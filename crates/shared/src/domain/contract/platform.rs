@@ -6,29 +6,50 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{ExecCode, ExecFailure};
-use crate::domain::status::named;
+use crate::domain::named::named;
+
+named!(Capability);
 
 /// Timeout of one request to a binding whose configuration sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Upper bound of a configured timeout.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-named! {
-    /// Capability that a platform binds to a provider.
-    Capability {
-        LlmInference = "llm_inference",
-        Embeddings = "embeddings",
-        VectorStore = "vector_store",
-        /// Gateway to MCP tools.
-        McpRuntime = "mcp_runtime",
-        /// Code sandbox.
-        SandboxExecution = "sandbox_execution",
-    }
+/// Capability that a platform binds to a provider.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Capability {
+    LlmInference,
+    Embeddings,
+    VectorStore,
+    /// Gateway to MCP tools.
+    McpRuntime,
+    /// Code sandbox.
+    SandboxExecution,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

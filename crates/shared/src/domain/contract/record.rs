@@ -2,28 +2,49 @@
 //! error.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use serde::Serialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{CallItem, CallList, ExecCode, RuntimeProfile};
-use crate::domain::{ExecutionStatus, status::named};
+use crate::domain::{ExecutionStatus, named::named};
 
-named! {
-    /// Status of an execution in the contract.
-    ContractStatus {
-        /// Not claimed by a worker yet.
-        Queued = "queued",
-        /// Claimed at least once; running or waiting.
-        Running = "running",
-        /// Ended with a result.
-        Succeeded = "succeeded",
-        /// Ended without a result.
-        Failed = "failed",
-        /// Ended by policy.
-        Blocked = "blocked",
-        /// Cancelled by a caller.
-        Cancelled = "cancelled",
-    }
+named!(ContractStatus);
+
+/// Status of an execution in the contract.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum ContractStatus {
+    /// Not claimed by a worker yet.
+    Queued,
+    /// Claimed at least once; running or waiting.
+    Running,
+    /// Ended with a result.
+    Succeeded,
+    /// Ended without a result.
+    Failed,
+    /// Ended by policy.
+    Blocked,
+    /// Cancelled by a caller.
+    Cancelled,
 }
 
 /// Failure code of a cancelled execution.

@@ -2,30 +2,68 @@
 //! claim.
 
 use longhaul_sdk::{spec::AgentOverrides, tool::ToolEffect};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{Capability, Message, PlatformRuntime};
-use crate::domain::{retrieval::RetrievalRequest, status::named};
+use crate::domain::{named::named, retrieval::RetrievalRequest};
 
-named! {
-    /// Network access of a run.
-    RuntimeProfile {
-        /// The run may reach external services.
-        Online = "online",
-        /// The run must not reach external services.
-        Offline = "offline",
-    }
+named!(RuntimeProfile, Transport);
+
+/// Network access of a run.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum RuntimeProfile {
+    /// The run may reach external services.
+    Online,
+    /// The run must not reach external services.
+    Offline,
 }
 
-named! {
-    /// Transport of a catalogue tool.
-    Transport {
-        /// MCP gateway.
-        Mcp = "mcp",
-        /// Code sandbox.
-        SandboxHttp = "sandbox_http",
-    }
+/// Transport of a catalogue tool.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum Transport {
+    /// MCP gateway.
+    Mcp,
+    /// Code sandbox.
+    SandboxHttp,
 }
 
 impl Transport {

@@ -2,116 +2,105 @@
 
 use std::collections::BTreeSet;
 
-macro_rules! label {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $label:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
-        impl $name {
-            /// All values, for tests and dashboards.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
+use crate::domain::named::named;
 
-            pub fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $label),+ }
-            }
-        }
-    };
+named!(WakeupDrop, ClaimReason, ModelOutcome, TokenKind, CallOutcome, StoreBatch, RefusalSubject);
+
+/// Reason why a wake-up was dropped. None loses work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum WakeupDrop {
+    /// The publisher's buffer was full.
+    BufferFull,
+    /// The list was at its cap.
+    ListFull,
+    RedisAway,
+    /// The wake-up waited for Redis for so long that the sweep has made newer ones.
+    Stale,
 }
 
-label! {
-    /// Reason why a wake-up was dropped. None loses work.
-    WakeupDrop {
-        /// The publisher's buffer was full.
-        BufferFull = "buffer_full",
-        /// The list was at its cap.
-        ListFull = "list_full",
-        RedisAway = "redis_away",
-        /// The wake-up waited for Redis for so long that the sweep has made newer ones.
-        Stale = "stale",
-    }
+/// Reason of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum ClaimReason {
+    Wakeup,
+    /// The previous claim was full.
+    Backlog,
+    /// A timer: slow when idle, fast while Redis is away.
+    Poll,
 }
 
-label! {
-    /// Reason of a claim.
-    ClaimReason {
-        Wakeup = "wakeup",
-        /// The previous claim was full.
-        Backlog = "backlog",
-        /// A timer: slow when idle, fast while Redis is away.
-        Poll = "poll",
-    }
+/// Outcome of a model call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum ModelOutcome {
+    Ok,
+    Transient,
+    LlmError,
+    ContextLimit,
+    Permanent,
 }
 
-label! {
-    /// Outcome of a model call.
-    ModelOutcome {
-        Ok = "ok",
-        Transient = "transient",
-        LlmError = "llm_error",
-        ContextLimit = "context_limit",
-        Permanent = "permanent",
-    }
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TokenKind {
+    Input,
+    Output,
+    /// Input read from the provider's cache.
+    CachedInput,
 }
 
-label! {
-    TokenKind {
-        Input = "input",
-        Output = "output",
-        /// Input read from the provider's cache.
-        CachedInput = "cached_input",
-    }
+/// Outcome of a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum CallOutcome {
+    Ok,
+    /// The tool reported an error to the model.
+    Error,
+    /// The arguments broke the tool's schema.
+    InvalidArguments,
+    /// A person rejected the call.
+    Rejected,
+    Timeout,
+    /// The call may have run, and its tool cannot tell.
+    Unknown,
+    Aborted,
+    /// Not started: a call it depends on failed, or a reference in its arguments cannot be resolved.
+    Unrun,
 }
 
-label! {
-    /// Outcome of a tool call.
-    CallOutcome {
-        Ok = "ok",
-        /// The tool reported an error to the model.
-        Error = "error",
-        /// The arguments broke the tool's schema.
-        InvalidArguments = "invalid_arguments",
-        /// A person rejected the call.
-        Rejected = "rejected",
-        Timeout = "timeout",
-        /// The call may have run, and its tool cannot tell.
-        Unknown = "unknown",
-        Aborted = "aborted",
-        /// Not started: a call it depends on failed, or a reference in its arguments cannot be resolved.
-        Unrun = "unrun",
-    }
+/// Batches of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum StoreBatch {
+    Submit,
+    Record,
+    Conclude,
+    /// Requests to people.
+    Request,
+    /// Reservations of model calls.
+    Budget,
+    /// Slots of concurrency limits, handed over to waiting executions.
+    HandOver,
+    /// Failures counted against a model endpoint.
+    ProviderFailure,
+    /// 429 responses of model endpoints.
+    ProviderThrottle,
 }
 
-label! {
-    /// Batches of the store.
-    StoreBatch {
-        Submit = "submit",
-        Record = "record",
-        Conclude = "conclude",
-        /// Requests to people.
-        Request = "request",
-        /// Reservations of model calls.
-        Budget = "budget",
-        /// Slots of concurrency limits, handed over to waiting executions.
-        HandOver = "hand_over",
-        /// Failures counted against a model endpoint.
-        ProviderFailure = "provider_failure",
-        /// 429 responses of model endpoints.
-        ProviderThrottle = "provider_throttle",
-    }
-}
-
-label! {
-    /// Subject of a database error.
-    RefusalSubject {
-        /// The statement's values.
-        Values = "values",
-        /// Time, memory or size of the statement.
-        Amount = "amount",
-        /// The server or its schema.
-        Server = "server",
-        Connection = "connection",
-    }
+/// Subject of a database error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum RefusalSubject {
+    /// The statement's values.
+    Values,
+    /// Time, memory or size of the statement.
+    Amount,
+    /// The server or its schema.
+    Server,
+    Connection,
 }
 
 /// Maximum queues with a label of their own. Users choose queue names, so further queues share `other`.

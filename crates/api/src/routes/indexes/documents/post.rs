@@ -4,54 +4,35 @@
 //! (docs/adr/0017-retrieval.md).
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_retrieval::{DocumentFormat, IncomingDocument, IngestedDocument};
+use longhaul_retrieval::{IncomingDocument, IngestedDocument};
 use longhaul_shared::domain::retrieval::index::is_own_name;
 use longhaul_store::api_keys::Scope;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
-    error::{ApiError, ApiResult},
-    extract::{DOCUMENTS_LIMIT, Fields, Path, Record, find_nul, in_turn, read_body},
+    body::{DOCUMENTS_LIMIT, in_turn, read, read_body},
+    error::{ApiError, ApiResult, Violation},
+    extract::{Path, find_nul},
     state::ApiState,
 };
 
-/// Maximum number of documents per request.
-const MAX_DOCUMENTS: usize = 100;
 /// Maximum bytes of one document's text: some 700 pages.
 const MAX_TEXT_BYTES: usize = 2 * 1024 * 1024;
 /// Maximum bytes of all texts of a request, whose embeddings are held in memory.
 const MAX_TEXTS_BYTES: usize = 4 * 1024 * 1024;
 /// Bounded, because the metadata is returned with every chunk that is found.
 const MAX_METADATA_BYTES: usize = 16 * 1024;
-const MAX_ID_CHARS: usize = 256;
 
-/// A document to put into an index.
-#[derive(Debug, Deserialize, ToSchema)]
+/// Up to 4 MiB of text in documents.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DocumentBody {
-    /// Your id of the document, up to 256 characters. The same id again replaces it.
-    #[schema(example = "handbook/leave.md")]
-    id: String,
-    /// Text of the document, up to 2 MiB.
-    text: String,
-    /// Metadata that filters compare with and models see with every chunk; `title` and `uri` name the source.
-    #[serde(default)]
-    #[schema(value_type = Object)]
-    metadata: Map<String, Value>,
-    /// `text` (when absent) or `markdown`: determines where the text may be cut.
-    #[serde(default)]
-    #[schema(value_type = Option<String>)]
-    format: DocumentFormat,
-}
-
-/// Up to 100 documents with up to 4 MiB of text together.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "describes the body in OpenAPI")]
 pub(crate) struct DocumentsBody {
-    documents: Vec<DocumentBody>,
+    #[schemars(length(min = 1, max = 100))]
+    documents: Vec<IncomingDocument>,
 }
 
 /// Outcome for one document.
@@ -81,7 +62,7 @@ impl From<IngestedDocument> for IngestedView {
 ///
 /// Documents are cut into chunks, embedded, and replace their former content. Unchanged documents are not embedded
 /// again, so the same request may be repeated freely.
-#[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = DocumentsBody,
+#[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = ref("#/components/schemas/DocumentsBody"),
     params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters")),
     responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]
 pub(crate) async fn post(
@@ -99,44 +80,27 @@ pub(crate) async fn post(
 }
 
 fn read_documents(bytes: &[u8], name: &str) -> ApiResult<Vec<IncomingDocument>> {
-    let mut fields = Fields::parse(bytes)?;
-    let documents: Vec<Record<DocumentBody>> = fields.take("documents").unwrap_or_default();
-    let documents: Vec<DocumentBody> = documents.into_iter().map(|Record(document)| document).collect();
-    if !is_own_name(name) {
-        fields.violation(
-            "/name",
-            "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit",
-        );
-    }
-    check(&documents, &mut fields);
-    for (n, document) in documents.iter().enumerate() {
-        fields.oversized_number(&Value::Object(document.metadata.clone()), &format!("/documents/{n}/metadata"));
-    }
-    fields.finish()?;
-    let incoming = |document: DocumentBody| {
-        let DocumentBody { id, text, metadata, format } = document;
-        IncomingDocument { id, text, metadata, format }
-    };
-    let documents: Vec<IncomingDocument> = documents.into_iter().map(incoming).collect();
+    let DocumentsBody { documents } = read(bytes, |body| violations(body, name))?.body;
     let nul = |document: &IncomingDocument| find_nul(&Value::Object(document.metadata.clone()), "/metadata");
-    if let Some((n, path)) = documents.iter().enumerate().find_map(|(n, document)| Some((n, nul(document)?))) {
-        return Err(ApiError::InputContainsNul { path: format!("/documents/{n}{path}") });
+    match documents.iter().enumerate().find_map(|(n, document)| Some((n, nul(document)?))) {
+        Some((n, path)) => Err(ApiError::InputContainsNul { path: format!("/documents/{n}{path}") }),
+        None => Ok(documents),
     }
-    Ok(documents)
 }
 
-fn check(documents: &[DocumentBody], fields: &mut Fields<'_>) {
-    if documents.is_empty() || documents.len() > MAX_DOCUMENTS {
-        fields.violation("/documents", format!("must be 1 to {MAX_DOCUMENTS} documents"));
+/// Violations of the limits in bytes, which no schema can express, and of the index's name.
+fn violations(DocumentsBody { documents }: &DocumentsBody, name: &str) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if !is_own_name(name) {
+        let message = "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+        violations.push(Violation::new("/name", message));
     }
     if documents.iter().map(|document| document.text.len()).sum::<usize>() > MAX_TEXTS_BYTES {
-        fields.violation("/documents", format!("their texts are more than {MAX_TEXTS_BYTES} bytes together"));
+        let message = format!("their texts are more than {MAX_TEXTS_BYTES} bytes together");
+        violations.push(Violation::new("/documents", message));
     }
-    for (n, DocumentBody { id, text, metadata, format: _ }) in documents.iter().enumerate() {
-        let mut wrong = |field: &str, why: String| fields.violation(format!("/documents/{n}/{field}"), why);
-        if id.is_empty() || id.chars().count() > MAX_ID_CHARS || id.contains('\0') {
-            wrong("id", format!("must be 1 to {MAX_ID_CHARS} characters, U+0000 not among them"));
-        }
+    for (n, IncomingDocument { text, metadata, .. }) in documents.iter().enumerate() {
+        let mut wrong = |field: &str, why| violations.push(Violation::new(format!("/documents/{n}/{field}"), why));
         if text.trim().is_empty() || text.len() > MAX_TEXT_BYTES || text.contains('\0') {
             wrong("text", format!("must hold something, in at most {MAX_TEXT_BYTES} bytes, U+0000 not among them"));
         }
@@ -145,4 +109,5 @@ fn check(documents: &[DocumentBody], fields: &mut Fields<'_>) {
             wrong("metadata", format!("must be at most {MAX_METADATA_BYTES} bytes"));
         }
     }
+    violations
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use longhaul_sdk::numbers;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -32,7 +33,7 @@ const DEFAULT_TOP_K: u32 = 5;
 const DEFAULT_ALPHA: f64 = 0.5;
 
 /// Search method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SearchMethod {
     /// Distance of embeddings.
@@ -45,7 +46,7 @@ pub enum SearchMethod {
 }
 
 /// Preprocessing of the query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Preprocessing {
     /// The query is used unchanged.
