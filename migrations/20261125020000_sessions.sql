@@ -3,10 +3,9 @@
 create table sessions (
     id uuid primary key,
     tenant_id uuid not null,
-    -- Pinned at the start: every message runs by these versions.
+    -- Pinned at the start: every message runs by this version.
     agent_key text not null,
-    agent_version_id uuid not null,
-    definition_version_id uuid not null,
+    agent_version int not null,
     -- Policy for a message that arrives while another is answered, unless the message names one.
     on_busy text not null check (on_busy in ('reject', 'enqueue', 'interrupt', 'rollback')),
     metadata jsonb not null,

@@ -76,6 +76,8 @@ pub(crate) enum ApiError {
     ExecutionNotFailed(ExecutionStatus),
     ExecutionNotEnded(ExecutionId),
     ExecutionErased,
+    SessionBusy(ExecutionId),
+    TooManyMessages { max: i64 },
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
@@ -116,6 +118,7 @@ impl ApiError {
             | Self::ExecutionNotFailed(_)
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
+            | Self::SessionBusy(_)
             | Self::NotReleasable(_)
             | Self::NoBudget
             | Self::StaleHash
@@ -123,6 +126,7 @@ impl ApiError {
             | Self::IndexConflict(_)
             | Self::TooManyLimits { .. }
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
+            Self::TooManyMessages { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MalformedJson(_) => StatusCode::BAD_REQUEST,
@@ -177,6 +181,8 @@ impl ApiError {
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotEnded(_) => "execution_not_ended",
             Self::ExecutionErased => "execution_erased",
+            Self::SessionBusy(_) => "session_busy",
+            Self::TooManyMessages { .. } => "too_many_messages",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
@@ -238,6 +244,8 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
+            Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
+            Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
             Self::NotReleasable(why) => match why {
@@ -332,6 +340,8 @@ impl ApiError {
             | Self::ExecutionNotFailed(_)
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
+            | Self::SessionBusy(_)
+            | Self::TooManyMessages { .. }
             | Self::SelfApproval
             | Self::CrossSite
             | Self::StaleHash

@@ -22,6 +22,7 @@ use crate::{
         limits::put::LimitBody,
         providers::ResetBody,
         quarantine::release::ReleaseBody,
+        sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
     },
 };
 
@@ -80,7 +81,7 @@ pub fn openapi() -> Value {
             continue;
         }
         // The contract has its own error shape, and its operations list their errors themselves.
-        if !path.starts_with("/v1/") || path.starts_with("/v1/agent-executions") {
+        if !(path.starts_with("/v1/") || path.starts_with("/api/")) || path.starts_with("/v1/agent-executions") {
             continue;
         }
         for operation in operations.into_iter().flatten() {
@@ -114,6 +115,9 @@ fn bodies() -> Map<String, Value> {
     generator.subschema_for::<AnswerBody>();
     generator.subschema_for::<LimitBody>();
     generator.subschema_for::<ReleaseBody>();
+    generator.subschema_for::<SessionBody>();
+    generator.subschema_for::<MessageBody>();
+    generator.subschema_for::<ChatBody>();
     generator.subschema_for::<ResetBody>();
     generator.subschema_for::<SearchBody>();
     generator.subschema_for::<DocumentsBody>();

@@ -12,7 +12,7 @@ use crate::{
     middleware, page,
     routes::{
         contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,
-        quarantine,
+        quarantine, sessions,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -41,6 +41,13 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(human_requests::list::questions))
         .routes(routes!(human_requests::get::question))
         .routes(routes!(human_requests::answer::answer))
+        // sessions
+        .routes(routes!(sessions::create::create, sessions::read::list))
+        .routes(routes!(sessions::read::get, sessions::end::delete))
+        .routes(routes!(sessions::messages::send, sessions::messages::list))
+        .routes(routes!(sessions::end::interrupt))
+        .routes(routes!(sessions::end::end))
+        .routes(routes!(sessions::chat::chat))
         // agents and definitions
         .routes(routes!(definitions::list::definitions))
         .routes(routes!(definitions::get::definition, definitions::put::definition))

@@ -44,6 +44,15 @@ pub struct ApprovalsSpec {
     pub redact: BTreeMap<String, Vec<String>>,
 }
 
+impl ApprovalsSpec {
+    /// JSON pointers to the arguments of `tool` that are hidden from people.
+    #[must_use]
+    pub fn redactions(&self, tool: &str) -> Vec<String> {
+        let of_tool = self.redact.iter().filter(|(pattern, _)| names(pattern, tool));
+        of_tool.flat_map(|(_, pointers)| pointers.iter().cloned()).collect()
+    }
+}
+
 impl Default for ApprovalsSpec {
     fn default() -> Self {
         Self {
@@ -101,4 +110,21 @@ pub enum OnReject {
     Continue,
     /// The run ends with `human_rejected`.
     End,
+}
+
+/// Returns true if the glob `pattern` matches the tool's name: `*` stands for any characters.
+#[must_use]
+pub fn names(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    // The leftmost match of each part leaves the most room for the others.
+    for part in parts {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }

@@ -11,3 +11,4 @@ pub(crate) mod limits;
 pub(crate) mod platform;
 pub(crate) mod providers;
 pub(crate) mod quarantine;
+pub(crate) mod sessions;

@@ -6,9 +6,7 @@ use uuid::Uuid;
 
 use super::OnBusy;
 use crate::{Store, StoreError, erasure::Erasure, tenants::TenantScope};
-use longhaul_shared::domain::{
-    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason,
-};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
 const IDLE_END: f64 = 1800.0;
@@ -20,9 +18,7 @@ pub struct NewSession {
     pub tenant_id: TenantId,
     pub agent_key: String,
     /// Pinned version.
-    pub agent_version_id: AgentVersionId,
-    /// Pinned version.
-    pub definition_version_id: DefinitionVersionId,
+    pub agent_version: i32,
     pub on_busy: OnBusy,
     /// Labels for filters; an object.
     pub metadata: Value,
@@ -84,8 +80,7 @@ pub struct Session {
     pub id: SessionId,
     pub tenant_id: TenantId,
     pub agent_key: String,
-    pub agent_version_id: AgentVersionId,
-    pub definition_version_id: DefinitionVersionId,
+    pub agent_version: i32,
     pub on_busy: OnBusy,
     pub metadata: Value,
     pub created_at: DateTime<Utc>,
@@ -106,8 +101,7 @@ struct Row {
     id: Uuid,
     tenant_id: Uuid,
     agent_key: String,
-    agent_version_id: Uuid,
-    definition_version_id: Uuid,
+    agent_version: i32,
     on_busy: String,
     metadata: Value,
     created_at: DateTime<Utc>,
@@ -147,8 +141,7 @@ impl TryFrom<Row> for Session {
             id: SessionId(row.id),
             tenant_id: TenantId(row.tenant_id),
             agent_key: row.agent_key,
-            agent_version_id: AgentVersionId(row.agent_version_id),
-            definition_version_id: DefinitionVersionId(row.definition_version_id),
+            agent_version: row.agent_version,
             on_busy: OnBusy::parse(&row.on_busy).ok_or_else(|| unknown("policy", &row.on_busy))?,
             metadata: row.metadata,
             created_at: row.created_at,
@@ -170,15 +163,14 @@ impl Store {
     pub async fn create_session(&self, new: &NewSession) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            insert into sessions (id, tenant_id, agent_key, agent_version_id, definition_version_id, on_busy, metadata,
+            insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata,
                 submitted_by, created_at, active_at)
-            values ($1, $2, $3, $4, $5, $6, $7, $8, longhaul_now(), longhaul_now())
+            values ($1, $2, $3, $4, $5, $6, $7, longhaul_now(), longhaul_now())
             "#,
             new.id.0,
             new.tenant_id.0,
             new.agent_key,
-            new.agent_version_id.0,
-            new.definition_version_id.0,
+            new.agent_version,
             new.on_busy.as_str(),
             new.metadata,
             new.submitted_by.map(|key| key.0),
@@ -203,7 +195,7 @@ impl Store {
         let rows = sqlx::query_as!(
             Row,
             r#"
-            select s.id, s.tenant_id, s.agent_key, s.agent_version_id, s.definition_version_id, s.on_busy, s.metadata,
+            select s.id, s.tenant_id, s.agent_key, s.agent_version, s.on_busy, s.metadata,
                 s.created_at, s.active_at,
                 (s.ended_at is not null or s.active_at < longhaul_now() - $5 * interval '1 second') as "is_ended!",
                 s.running, e.wait_reason as "wait_reason?",
@@ -239,6 +231,19 @@ impl Store {
     /// Postgres is unavailable, or the row cannot be read.
     pub async fn get_session(&self, scope: &TenantScope, id: SessionId) -> Result<Option<Session>, StoreError> {
         Ok(self.list_sessions(scope, Some(id), None, 1).await?.pop())
+    }
+
+    /// True if the execution answers a message of the session.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn is_in_session(&self, session: SessionId, execution: ExecutionId) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar!(
+            r#"select exists (select from session_turns where session_id = $1 and execution_id = $2) as "found!""#,
+            session.0,
+            execution.0,
+        );
+        Ok(found.fetch_one(&self.pool).await?)
     }
 
     /// Ends an idle session explicitly. Returns false if it is not idle.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use longhaul_sdk::{
     Failure, FailureCode,
-    approvals::{Access, ApprovalsSpec},
+    approvals::{Access, ApprovalsSpec, names},
 };
 use longhaul_shared::domain::redaction::is_pointer;
 use serde_json::Value;
@@ -56,7 +56,7 @@ impl Policy {
     pub(crate) fn rule(&self, tool: &str, arguments: &Value) -> Ruling {
         for (rule, condition) in self.spec.rules.iter().zip(&self.conditions) {
             let holds = |condition: &Condition| condition.holds(&mut |path| path.find(arguments).map(Cow::Borrowed));
-            if is_like(&rule.tool, tool) && condition.as_ref().is_none_or(holds) {
+            if names(&rule.tool, tool) && condition.as_ref().is_none_or(holds) {
                 let when = rule.when.as_ref().map_or_else(String::new, |when| format!(" when {when}"));
                 return Ruling { access: rule.access, rule: format!("{}{when}", rule.tool) };
             }
@@ -66,13 +66,12 @@ impl Policy {
 
     /// JSON pointers to the arguments of `tool` that are hidden from people.
     pub(crate) fn redactions(&self, tool: &str) -> Vec<String> {
-        let of_tool = self.spec.redact.iter().filter(|(pattern, _)| is_like(pattern, tool));
-        of_tool.flat_map(|(_, pointers)| pointers.iter().cloned()).collect()
+        self.spec.redactions(tool)
     }
 
     /// True if every call of `tool` runs, whatever its arguments.
     pub(crate) fn always_allows(&self, tool: &str) -> bool {
-        for rule in self.spec.rules.iter().filter(|rule| is_like(&rule.tool, tool)) {
+        for rule in self.spec.rules.iter().filter(|rule| names(&rule.tool, tool)) {
             match (rule.access, &rule.when) {
                 (Access::Auto, None) => return true,
                 (Access::Auto, Some(_)) => {}
@@ -81,22 +80,6 @@ impl Policy {
         }
         self.spec.default == Access::Auto
     }
-}
-
-/// Glob match: `*` in `pattern` stands for any characters.
-fn is_like(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
-    let mut parts: Vec<&str> = parts.collect();
-    let Some(last) = parts.pop() else { return rest.is_empty() };
-    // The leftmost match of each part leaves the most room for the others.
-    for part in parts {
-        match rest.split_once(part) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 #[cfg(test)]
@@ -123,7 +106,7 @@ mod tests {
             ("a*a", "a", false),
             ("*x*", "box", true),
         ] {
-            assert_eq!(is_like(pattern, name), expected, "{pattern} {name}");
+            assert_eq!(names(pattern, name), expected, "{pattern} {name}");
         }
     }
 

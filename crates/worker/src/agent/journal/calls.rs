@@ -253,9 +253,11 @@ impl Journal {
             ..CallBody::default()
         };
         let outcome = error.map_or(if is_skipped { "skipped" } else { "ok" }, CallErrorKind::as_str);
-        self.event("call", json!({ "tool": call.name, "outcome": outcome }));
         let failure_code = error.map(|kind| kind.as_str().to_owned());
-        self.push_result(key, call, text, body, |step| JournalStep { failure_code, ..step })
+        let answered = self.push_result(key, call, text, body, |step| JournalStep { failure_code, ..step })?;
+        let step = self.last_step();
+        self.event("call", json!({ "tool": call.name, "step": step, "outcome": outcome }));
+        Ok(answered)
     }
 
     /// Adds a call's result to the next commit, and writes it to the state at the call's destination.
@@ -332,26 +334,33 @@ impl Journal {
             text = format!("{note}\n{text}");
         }
         let text = cut(&text, agent.max_result_bytes()).into_owned();
-        self.event(
-            "call",
-            json!({
-                "tool": ready.tool, "outcome": error.map_or("ok", CallErrorKind::as_str),
-                "took_ms": u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
-            }),
-        );
         let ends_run = outcome.ends_run.as_ref();
         let failure_code = match ends_run {
             Some(failure) => Some(failure.code.to_string()),
             None => error.map(|kind| kind.as_str().to_owned()),
         };
-        self.push_result(ready.key, &ready.written, text, body, |step| JournalStep {
+        let answered = self.push_result(ready.key, &ready.written, text, body, |step| JournalStep {
             name: Some(ready.tool.clone()),
             // The retry calls the tool again, so this step must not count.
             state: if ends_run.is_some() { StepState::Spent } else { StepState::Live },
             failure_code,
             took: outcome.duration,
             ..step
-        })
+        })?;
+        let step = self.last_step();
+        self.event(
+            "call",
+            json!({
+                "tool": ready.tool, "step": step, "outcome": error.map_or("ok", CallErrorKind::as_str),
+                "took_ms": u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
+            }),
+        );
+        Ok(answered)
+    }
+
+    /// Number of the step that was added last.
+    fn last_step(&self) -> Option<i32> {
+        self.pending.steps.last().map(|step| step.seq)
     }
 
     /// Writes a result into the state; does nothing if the call has no destination. `chosen` is the tool's choice

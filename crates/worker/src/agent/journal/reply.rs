@@ -224,6 +224,7 @@ impl Journal {
         };
         self.note_count(Some(asked.route), asked.offer, body.usage);
         let reply = reply.map(|reply| self.append(reply)).transpose()?;
+        let seq = step.seq;
         self.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),
             appends: asked.said.iter().cloned().chain(reply).collect(),
@@ -238,7 +239,7 @@ impl Journal {
         self.event(
             "turn",
             json!({
-                "turn": self.turns, "model": body.model, "calls": calls, "finish": body.finish,
+                "turn": self.turns, "step": seq, "model": body.model, "calls": calls, "finish": body.finish,
                 "input_tokens": body.usage.input_tokens, "output_tokens": body.usage.output_tokens,
                 "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             }),

@@ -1,0 +1,133 @@
+//! Events of an execution as the frames of a chat. Every frame but `delta` has an id, `<execution>.<event>.<frame>`,
+//! from which a stream resumes.
+
+use std::str::FromStr;
+
+use axum::response::sse::Event as SseEvent;
+use longhaul_shared::domain::{ExecutionId, SessionId, message::Message, redaction::Secrets};
+use longhaul_store::{body, events::Event, history::RecordedStep};
+use serde_json::{Map, Value, json};
+
+use crate::error::{ApiError, ApiResult};
+
+/// Place in a chat's stream: frames after frame `frame` of event `seq`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) execution: ExecutionId,
+    pub(super) seq: i32,
+    pub(super) frame: usize,
+}
+
+impl FromStr for Place {
+    type Err = ApiError;
+
+    fn from_str(text: &str) -> Result<Self, ApiError> {
+        let invalid = || ApiError::invalid("/header/Last-Event-ID", "is no id of an event of a chat");
+        let mut parts = text.trim().splitn(3, '.');
+        let mut next = || parts.next().ok_or_else(invalid);
+        let (execution, seq, frame) = (next()?, next()?, next()?);
+        Ok(Self {
+            execution: execution.parse().map_err(|_| invalid())?,
+            seq: seq.parse().map_err(|_| invalid())?,
+            frame: frame.parse().map_err(|_| invalid())?,
+        })
+    }
+}
+
+/// One frame of the stream.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Frame {
+    pub(super) name: &'static str,
+    pub(super) data: Map<String, Value>,
+}
+
+impl Frame {
+    pub(super) fn new(name: &'static str, data: Value) -> Self {
+        let Value::Object(data) = data else { return Self { name, data: Map::new() } };
+        Self { name, data }
+    }
+
+    /// The frame on the wire. A `delta` has no id: it is no history.
+    pub(super) fn encode(mut self, session: SessionId, place: Place) -> SseEvent {
+        self.data.insert("session_id".into(), json!(session));
+        self.data.insert("seq".into(), json!(place.seq));
+        let event = SseEvent::default().event(self.name).data(Value::Object(self.data).to_string());
+        if self.name == "delta" {
+            return event;
+        }
+        event.id(format!("{}.{}.{}", place.execution, place.seq, place.frame))
+    }
+}
+
+/// What the frames of an execution need to know of its agent.
+pub(super) struct Hiding {
+    /// Name of a tool, and JSON pointers to its arguments that are hidden.
+    pub(super) pointers: Box<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    /// Schemas of the tools' arguments, by name.
+    pub(super) schemas: Map<String, Value>,
+}
+
+impl Hiding {
+    fn hide(&self, tool: &str, arguments: &str) -> Value {
+        let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()));
+        Secrets { pointers: &(self.pointers)(tool), schema: self.schemas.get(tool) }.hide(arguments)
+    }
+}
+
+/// The frames of a recorded turn: its text from `told` bytes on, then its calls.
+///
+/// # Errors
+/// The step cannot be read.
+pub(super) fn of_turn(step: &RecordedStep, turn: &Value, told: usize, hiding: &Hiding) -> ApiResult<Vec<Frame>> {
+    let mut frames = Vec::new();
+    for stored in &step.appends {
+        let Message::Assistant { text, calls, .. } = message(stored)? else { continue };
+        if let Some(rest) = text.get(told..).filter(|rest| !rest.is_empty()) {
+            frames.push(Frame::new("delta", json!({ "text": rest, "turn": turn, "offset": told })));
+        }
+        for call in calls {
+            let input = hiding.hide(&call.name, &call.arguments);
+            let data = json!({ "tool": call.name, "input": input, "call_id": call.id, "turn": turn });
+            frames.push(Frame::new("tool_use", data));
+        }
+    }
+    Ok(frames)
+}
+
+/// The frames of a recorded call's result.
+///
+/// # Errors
+/// The step cannot be read.
+pub(super) fn of_call(step: &RecordedStep) -> ApiResult<Vec<Frame>> {
+    let mut frames = Vec::new();
+    for stored in &step.appends {
+        let Message::Tool { call_id, name, text, is_error, .. } = message(stored)? else { continue };
+        let data = json!({ "tool": name, "output": text, "call_id": call_id, "is_error": is_error });
+        frames.push(Frame::new("tool_result", data));
+    }
+    Ok(frames)
+}
+
+/// The frame of an event that holds all there is to say.
+pub(super) fn of_event(event: &Event) -> Option<Frame> {
+    let data = event.data.clone().unwrap_or_else(|| json!({}));
+    let name = match event.kind.as_str() {
+        "approval_requested" | "question_asked" => "approval_request",
+        "approval_decided" | "approval_expired" | "question_answered" | "question_expired" => "approval_resolved",
+        "child_spawned" | "child_ended" => "sub_agent",
+        "retrying" | "lease_lost" | "reply_cut" => "retry",
+        "claimed" | "parked" | "woken" | "provider_down" | "fallback" | "compressed" => "status",
+        _ => return None,
+    };
+    let mut frame = Frame::new(name, data);
+    frame.data.insert("event".into(), json!(event.kind));
+    Some(frame)
+}
+
+fn message(stored: &[u8]) -> ApiResult<Message> {
+    let bytes = body::decode(stored)?;
+    Message::from_bytes(&bytes).map_err(|error| {
+        tracing::error!(error = %error, "a recorded message cannot be read");
+        ApiError::Internal
+    })
+}

@@ -1,0 +1,38 @@
+//! `/v1/sessions`, and `/api/chat` over them: conversations whose messages become executions.
+
+pub(crate) mod chat;
+pub(crate) mod create;
+pub(crate) mod end;
+mod frames;
+pub(crate) mod messages;
+pub(crate) mod read;
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use longhaul_shared::domain::SessionId;
+use longhaul_store::sessions::Session;
+
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    extract::Path,
+    state::ApiState,
+};
+
+/// The session id of a path.
+pub(crate) struct SessionPath(pub(crate) SessionId);
+
+impl FromRequestParts<ApiState> for SessionPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|Path(text)| text.parse().ok());
+        id.map(Self).ok_or(ApiError::NotFound("session"))
+    }
+}
+
+/// The caller's session of that id.
+async fn find(state: &ApiState, principal: &Principal, id: SessionId) -> ApiResult<Session> {
+    let found = state.store.get_session(&principal.tenant().into(), id).await?;
+    found.ok_or(ApiError::NotFound("session"))
+}
