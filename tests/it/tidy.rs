@@ -95,6 +95,8 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("api", &["sdk", "shared", "store", "retrieval"]),
     ("sandbox", &[]),
     ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
+    ("embedded", &[]),
+    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded"]),
 ];
 
 #[test]

@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
+use longhaul_embedded::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight};
 use longhaul_shared::{
     config::{Config, ContractConfig, ProviderKind, Sources},
     domain::TenantId,
@@ -28,7 +29,6 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     commands::apply::{self, Applied},
     compose, env_file,
-    servers::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight},
     spec_files::SpecFiles,
 };
 

@@ -1,10 +1,11 @@
 //! Exit codes, part of the interface: scripts branch on them, `longhaul --help` lists them.
 
+use longhaul_embedded::ServersError;
 #[cfg(target_os = "linux")]
 use longhaul_sandbox::StartError;
 use longhaul_shared::config::ConfigError;
 
-use crate::{client::ClientError, servers::ServersError, spec_files::SpecFileError};
+use crate::{client::ClientError, spec_files::SpecFileError};
 
 /// The outcome of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ impl Exit {
             if let Some(ServersError::Missing(_)) = cause.downcast_ref() {
                 return Self::MissingPrerequisites;
             }
-            if cause.is::<crate::servers::MissingServers>() {
+            if cause.is::<longhaul_embedded::MissingServers>() {
                 return Self::MissingPrerequisites;
             }
             #[cfg(target_os = "linux")]

@@ -14,7 +14,6 @@ mod open_files;
 pub mod output;
 pub mod progress;
 pub mod run;
-pub mod servers;
 pub mod signals;
 pub mod spec_files;
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_cli::servers::PrivatePostgres;
+use longhaul_embedded::PrivatePostgres;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::submit::{NewExecution, Submitted, Submitter};
 use serde_json::json;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_cli::servers::PrivateRedis;
+use longhaul_embedded::PrivateRedis;
 use longhaul_queue::QueueName;
 use longhaul_shared::domain::ExecutionId;
 use serde_json::json;

@@ -3,7 +3,7 @@
 
 use std::{str::FromStr, time::Duration};
 
-use longhaul_cli::servers::PrivatePostgres;
+use longhaul_embedded::PrivatePostgres;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgPool, postgres::PgConnectOptions};
 
 use super::{all_finish, asked, count_of, no_call_is_repeated, several_turns, submit_many, worker};

@@ -8,7 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_cli::{commands::verify::proxy::Proxy, servers::PrivateRedis};
+use longhaul_cli::commands::verify::proxy::Proxy;
+use longhaul_embedded::PrivateRedis;
 use longhaul_queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
 use tokio::sync::Semaphore;
 use uuid::Uuid;

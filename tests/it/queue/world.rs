@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_cli::servers::PrivateRedis;
+use longhaul_embedded::PrivateRedis;
 use longhaul_queue::{
     QueueError, QueueName, QueueOptions,
     consumer::{self, ConsumerConfig},

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::Duration;
 
-use longhaul_cli::servers::free_port;
+use longhaul_embedded::free_port;
 use longhaul_store::{Store, StoreError, StoreOptions};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions};

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use longhaul_cli::servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions};
+use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions};
 
 /// A PostgreSQL of the test's own, for faults.
 pub(crate) async fn dedicated_postgres() -> PrivatePostgres {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use longhaul_cli::servers::{PostgresOptions, PrivatePostgres};
+use longhaul_embedded::{PostgresOptions, PrivatePostgres};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Child;
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use longhaul_cli::servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, ServersError, with_servers};
+use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, ServersError, with_servers};
 use redis::AsyncCommands;
 use sqlx::{Connection, PgConnection};
 

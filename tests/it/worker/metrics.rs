@@ -1,6 +1,6 @@
 //! Metrics of a worker over HTTP.
 
-use longhaul_cli::servers::free_port;
+use longhaul_embedded::free_port;
 use longhaul_shared::http::{HttpOptions, client};
 use reqwest::StatusCode;
 use rustix::process::Signal;

@@ -20,7 +20,7 @@ use crate::{
     context::DATA_DIR,
     embedded::{self, Embedded, EmbeddedOptions},
     exit::Exit,
-    output, progress, servers, signals,
+    output, progress, signals,
 };
 
 /// Time limit for all executions. The scripted model answers in milliseconds; a real model may need minutes.
@@ -56,7 +56,7 @@ pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
     let files = embedded::files(&[])?;
     let listen = match args.listen {
         Some(listen) => listen,
-        None => (Ipv4Addr::LOCALHOST, servers::free_port()?).into(),
+        None => (Ipv4Addr::LOCALHOST, longhaul_embedded::free_port()?).into(),
     };
     let exits = !output::to_terminal() || sources.environment.get("DEMO_EXIT").is_some_and(|value| value == "1");
     let options = EmbeddedOptions { data_dir: args.data_dir, listen, files };

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::{exit::Exit, servers};
+use crate::exit::Exit;
 
 /// Run a command with `DATABASE_URL` and `REDIS_URL` set to an empty PostgreSQL and Redis that end with it
 #[derive(Debug, clap::Args)]
@@ -21,5 +21,5 @@ pub struct WithServersArgs {
 /// A server or the command cannot be started.
 pub async fn run(args: &WithServersArgs) -> anyhow::Result<Exit> {
     let Some((program, rest)) = args.command.split_first() else { anyhow::bail!("no command given") };
-    Ok(Exit::Of(servers::with_servers(Path::new(program), rest).await?))
+    Ok(Exit::Of(longhaul_embedded::with_servers(Path::new(program), rest).await?))
 }

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
+use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{AgentLimits, ToolRef},
@@ -33,10 +34,7 @@ use super::{
     model::{Answers, MCP_TOOL, Model, TOOL},
     tools::{self, ToolServer},
 };
-use crate::{
-    compose,
-    servers::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port},
-};
+use crate::compose;
 
 /// Key of the definition to run.
 pub(super) const DEFINITION: &str = "bench";

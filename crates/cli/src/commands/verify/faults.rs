@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
+use longhaul_embedded::PrivateServer;
 use longhaul_shared::clock::{Clock, SystemClock};
 use tokio::time::{Instant, sleep};
 
@@ -12,7 +13,6 @@ use super::{
     schedule::Random,
     seen::{Fault, FaultScope, LEASE},
 };
-use crate::servers::PrivateServer;
 
 /// Length of a short fault: shorter than a lease, so that its effect cannot be taken for that of a dead worker.
 const OUTAGE: Duration = Duration::from_secs(3);

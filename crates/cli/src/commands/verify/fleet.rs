@@ -9,6 +9,9 @@ use std::{
 };
 
 use anyhow::Context as _;
+use longhaul_embedded::{
+    Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
+};
 use longhaul_queue::{QueueName, QueueOptions, disturb::Disturber};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
@@ -26,9 +29,6 @@ use super::{
     model_server::{self, Switch},
     proxy::Proxy,
     seen::Process,
-};
-use crate::servers::{
-    Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
 };
 
 /// Key of the definition of plain executions, and of its agent.

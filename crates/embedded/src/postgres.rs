@@ -7,14 +7,14 @@ use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use super::binaries::postgres_installs;
-use super::cluster::{Cluster, NAME, OWNER};
-use super::error::ServersError;
-use super::guard::{Launch, StopSignal};
-use super::port::free_port;
-use super::preflight::{Host, preflight};
-use super::server_dir::{Keep, ServerDir};
-use super::supervised::{PrivateServer, Probe};
+use crate::binaries::postgres_installs;
+use crate::cluster::{Cluster, NAME, OWNER};
+use crate::error::ServersError;
+use crate::guard::{Launch, StopSignal};
+use crate::port::free_port;
+use crate::preflight::{Host, preflight};
+use crate::server_dir::{Keep, ServerDir};
+use crate::supervised::{PrivateServer, Probe};
 
 /// Start attempts: another process can take the free port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;

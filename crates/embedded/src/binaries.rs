@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Oldest major version that the schema and the queries support.
-pub(super) const OLDEST_POSTGRES: u32 = 15;
+pub(crate) const OLDEST_POSTGRES: u32 = 15;
 
 /// Package directories outside the search path: Debian, Red Hat, Homebrew on ARM and Intel.
 const VERSIONED: [(&str, &str); 4] = [
@@ -16,13 +16,13 @@ const VERSIONED: [(&str, &str); 4] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct PostgresInstall {
-    pub(super) major: u32,
-    pub(super) bin: PathBuf,
+pub(crate) struct PostgresInstall {
+    pub(crate) major: u32,
+    pub(crate) bin: PathBuf,
 }
 
 /// Every usable PostgreSQL, newest first.
-pub(super) fn postgres_installs() -> Vec<PostgresInstall> {
+pub(crate) fn postgres_installs() -> Vec<PostgresInstall> {
     let mut candidates = search_path();
     for (parent, prefix) in VERSIONED {
         let Ok(entries) = std::fs::read_dir(parent) else { continue };
@@ -57,7 +57,7 @@ fn major_version(text: &str) -> Option<u32> {
 }
 
 /// The `redis-server` in the search path or of Homebrew.
-pub(super) fn redis_server() -> Option<PathBuf> {
+pub(crate) fn redis_server() -> Option<PathBuf> {
     let mut candidates = search_path();
     candidates.push(PathBuf::from("/opt/homebrew/bin"));
     candidates.into_iter().map(|dir| dir.join("redis-server")).find(|path| is_executable(path))

@@ -7,9 +7,9 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::error::ServersError;
-use super::guard::{Guarded, Launch};
-use super::server_dir::ServerDir;
+use crate::error::ServersError;
+use crate::guard::{Guarded, Launch};
+use crate::server_dir::ServerDir;
 
 /// Time for the checkpoint of a shutdown on a slow disk; then the server is killed, from which both servers recover.
 const STOP_GRACE: Duration = Duration::from_secs(15);
@@ -20,7 +20,7 @@ const LOG_TAIL_LINES: usize = 12;
 
 /// Readiness check of a server.
 #[derive(Debug, Clone)]
-pub(super) enum Probe {
+pub(crate) enum Probe {
     /// The status line that the postmaster keeps in its pid file, as `pg_ctl` reads it: needs no client and no login.
     PostmasterFile(PathBuf),
     /// The answer to an authenticated PING.
@@ -49,7 +49,7 @@ struct Inner {
 
 impl PrivateServer {
     /// Starts the server and waits until it accepts connections.
-    pub(super) fn launch(launch: Launch, server_dir: ServerDir, probe: Probe, port: u16) -> Result<Self, ServersError> {
+    pub(crate) fn launch(launch: Launch, server_dir: ServerDir, probe: Probe, port: u16) -> Result<Self, ServersError> {
         // Start a new log and keep one old log, so that a kept directory does not fill up.
         let _ = std::fs::rename(&launch.log, launch.log.with_extension("log.1"));
         let inner = Inner { launch, server_dir, probe, port, running: Mutex::new(None) };

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use super::{
+use crate::{
     account::Account,
     error::ServersError,
     guard::{Guarded, Launch, StopSignal},

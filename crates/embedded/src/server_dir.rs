@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::account::Account;
-use super::error::ServersError;
+use crate::account::Account;
+use crate::error::ServersError;
 
 /// The fate of the directory after the final stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(crate) enum Keep {
     /// Kept for the next start.
     Kept,
     /// Removed with its owner.
@@ -21,10 +21,10 @@ pub(super) enum Keep {
 
 /// A directory prepared for a server.
 #[derive(Debug, Clone)]
-pub(super) struct ServerDir {
-    pub(super) dir: PathBuf,
-    pub(super) account: Account,
-    pub(super) keep: Keep,
+pub(crate) struct ServerDir {
+    pub(crate) dir: PathBuf,
+    pub(crate) account: Account,
+    pub(crate) keep: Keep,
     /// Removes the directory when the last clone is dropped, unless it is kept.
     scratch: Arc<Scratch>,
     /// File lock held while any clone lives; the system releases it when the owner dies.
@@ -46,7 +46,7 @@ impl Drop for Scratch {
 impl ServerDir {
     /// Prepares `wanted`. If the server's account cannot reach it, prepares a directory below the system's temporary
     /// directory instead, whose name is derived from `wanted`, so that the next start finds it again.
-    pub(super) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {
+    pub(crate) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {
         let wanted = std::path::absolute(wanted).map_err(ServersError::io(format!("resolve {}", wanted.display())))?;
         let account = Account::for_directory(&wanted);
         let existed = wanted.exists();
@@ -102,12 +102,12 @@ impl ServerDir {
     }
 
     /// The directory, if it is removed with its owner.
-    pub(super) fn scratch(&self) -> Option<PathBuf> {
+    pub(crate) fn scratch(&self) -> Option<PathBuf> {
         self.scratch.0.clone()
     }
 
     /// Writes a file that only the server's user can read, atomically by a rename.
-    pub(super) fn write_private(&self, name: &str, text: &str) -> Result<PathBuf, ServersError> {
+    pub(crate) fn write_private(&self, name: &str, text: &str) -> Result<PathBuf, ServersError> {
         let path = self.dir.join(name);
         let partial = self.dir.join(format!("{name}.partial"));
         let write = || {

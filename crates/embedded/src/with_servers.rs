@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::error::ServersError;
-use super::postgres::{PostgresOptions, PrivatePostgres};
-use super::redis::{PrivateRedis, RedisOptions};
+use crate::error::ServersError;
+use crate::postgres::{PostgresOptions, PrivatePostgres};
+use crate::redis::{PrivateRedis, RedisOptions};
 
 /// Starts an empty PostgreSQL and Redis in temporary directories and runs `program` with `DATABASE_URL`, `REDIS_URL`
 /// and the same two prefixed with `LONGHAUL_TEST_`. Stops both servers and returns the exit code; if a signal ended

@@ -11,22 +11,22 @@ const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
 /// A user and its primary group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Account {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(crate) struct Account {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// True if the process must change to this user, which only root can.
     switch: bool,
 }
 
 impl Account {
     /// The account of this process.
-    pub(super) fn own_account() -> Self {
+    pub(crate) fn own_account() -> Self {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), switch: false }
     }
 
     /// The account for a server whose data directory is `dir`: this process's, unless it is root. Root uses the owner
     /// of an existing directory, so that it stays usable for that user, else an unprivileged system user.
-    pub(super) fn for_directory(dir: &Path) -> Self {
+    pub(crate) fn for_directory(dir: &Path) -> Self {
         let own = Self::own_account();
         if own.uid != 0 {
             return own;
@@ -45,18 +45,18 @@ impl Account {
     }
 
     /// Makes `command` run under this account.
-    pub(super) fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    pub(crate) fn apply<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         if self.switch { command.uid(self.uid).gid(self.gid) } else { command }
     }
 
     /// Changes the owner of `path` to this account.
-    pub(super) fn own(&self, path: &Path) -> std::io::Result<()> {
+    pub(crate) fn own(&self, path: &Path) -> std::io::Result<()> {
         if self.switch { std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid)) } else { Ok(()) }
     }
 
     /// Returns true if this account can enter and write `dir`. Runs a probe process: below a closed directory (root's
     /// home) the mode of `dir` alone says nothing.
-    pub(super) fn can_enter(&self, dir: &Path) -> bool {
+    pub(crate) fn can_enter(&self, dir: &Path) -> bool {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", "cd -- \"$1\" && test -w .", "sh"]).arg(dir).current_dir("/");
         probe.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

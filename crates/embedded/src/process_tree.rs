@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 const POLL: Duration = Duration::from_millis(5);
 
 /// Signals `root`, then its children, so that a stopped postmaster forks no new child in between.
-pub(super) fn signal_tree(root: Pid, signal: Signal) {
+pub(crate) fn signal_tree(root: Pid, signal: Signal) {
     // The process may already be gone.
     let _ = kill_process(root, signal);
     for child in children(root) {
@@ -18,7 +18,7 @@ pub(super) fn signal_tree(root: Pid, signal: Signal) {
 }
 
 /// Kills `root` and its children and waits up to `limit`. Returns false if one is still alive.
-pub(super) fn kill_tree(root: Pid, limit: Duration) -> bool {
+pub(crate) fn kill_tree(root: Pid, limit: Duration) -> bool {
     // Stop first, so that the list of children is final.
     signal_tree(root, Signal::STOP);
     let mut all = children(root);
@@ -37,7 +37,7 @@ pub(super) fn kill_tree(root: Pid, limit: Duration) -> bool {
 }
 
 /// Returns true if `pid` runs. A zombie is not alive.
-pub(super) fn is_alive(pid: Pid) -> bool {
+pub(crate) fn is_alive(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
         Ok(stat) => stat_fields(&stat).is_some_and(|(state, _)| state != 'Z' && state != 'X'),
         // Without /proc, probe with signal 0.

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::account::Account;
-use super::error::ServersError;
-use super::process_tree::{kill_tree, signal_tree};
+use crate::account::Account;
+use crate::error::ServersError;
+use crate::process_tree::{kill_tree, signal_tree};
 
 const SCRIPT: &str = include_str!("guard.sh");
 
@@ -25,7 +25,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// The signal for a graceful stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StopSignal {
+pub(crate) enum StopSignal {
     /// PostgreSQL's fast shutdown: open transactions are rolled back, a checkpoint is written.
     Interrupt,
     /// The normal shutdown of Redis and of Longhaul's roles.
@@ -50,23 +50,23 @@ impl StopSignal {
 
 /// The command line and environment of one run of a server.
 #[derive(Debug, Clone)]
-pub(super) struct Launch {
-    pub(super) server: &'static str,
-    pub(super) program: PathBuf,
-    pub(super) args: Vec<OsString>,
+pub(crate) struct Launch {
+    pub(crate) server: &'static str,
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
     /// The complete environment; `None` inherits this process's.
-    pub(super) env: Option<Vec<(String, String)>>,
-    pub(super) dir: PathBuf,
-    pub(super) log: PathBuf,
-    pub(super) account: Account,
-    pub(super) stop: StopSignal,
+    pub(crate) env: Option<Vec<(String, String)>>,
+    pub(crate) dir: PathBuf,
+    pub(crate) log: PathBuf,
+    pub(crate) account: Account,
+    pub(crate) stop: StopSignal,
     /// Directory that the guard removes if the owner ends without having stopped the server.
-    pub(super) scratch: Option<PathBuf>,
+    pub(crate) scratch: Option<PathBuf>,
 }
 
 /// A running server. Dropping it also stops the server, but only [`Guarded::stop`] waits for its end.
 #[derive(Debug)]
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     launch: Launch,
     server: Pid,
     exit: Arc<Exit>,
@@ -75,7 +75,7 @@ pub(super) struct Guarded {
 }
 
 impl Guarded {
-    pub(super) fn spawn(launch: Launch) -> Result<Self, ServersError> {
+    pub(crate) fn spawn(launch: Launch) -> Result<Self, ServersError> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", SCRIPT, "longhaul-guard"]).arg(&launch.log).arg(launch.stop.name());
         command.arg(launch.scratch.clone().unwrap_or_default()).arg(&launch.program).args(&launch.args);
@@ -101,22 +101,22 @@ impl Guarded {
         Ok(Self { launch, server, exit, _pipe: pipe })
     }
 
-    pub(super) fn server(&self) -> Pid {
+    pub(crate) fn server(&self) -> Pid {
         self.server
     }
 
     /// The server's exit status; `None` while it runs.
-    pub(super) fn exited(&self) -> Option<ExitStatus> {
+    pub(crate) fn exited(&self) -> Option<ExitStatus> {
         self.exit.wait(Duration::ZERO)
     }
 
     /// A handle whose [`Exit::ended`] resolves when the server has ended.
-    pub(super) fn exit(&self) -> Arc<Exit> {
+    pub(crate) fn exit(&self) -> Arc<Exit> {
         Arc::clone(&self.exit)
     }
 
     /// Sends the stop signal, waits `grace`, then kills the server.
-    pub(super) fn stop(self, grace: Duration) -> Result<(), ServersError> {
+    pub(crate) fn stop(self, grace: Duration) -> Result<(), ServersError> {
         if self.exited().is_some() {
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Guarded {
     }
 
     /// Kills the server and its children with SIGKILL.
-    pub(super) fn kill(self) -> Result<(), ServersError> {
+    pub(crate) fn kill(self) -> Result<(), ServersError> {
         if self.exited().is_none() && !kill_tree(self.server, KILL_LIMIT) {
             return Err(ServersError::DidNotStop {
                 server: self.launch.server,
@@ -139,21 +139,21 @@ impl Guarded {
     }
 
     /// Sends SIGSTOP to the server and its children.
-    pub(super) fn pause(&self) {
+    pub(crate) fn pause(&self) {
         signal_tree(self.server, Signal::STOP);
         // The second pass catches a child that was forked while the first one read the list.
         signal_tree(self.server, Signal::STOP);
     }
 
     /// Sends SIGCONT after a [`Guarded::pause`].
-    pub(super) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         signal_tree(self.server, Signal::CONT);
     }
 }
 
 /// The exit of a guard, observed by a waiting thread.
 #[derive(Debug)]
-pub(super) struct Exit {
+pub(crate) struct Exit {
     status: Mutex<Option<ExitStatus>>,
     changed: Condvar,
     ended: tokio::sync::Semaphore,
@@ -181,7 +181,7 @@ impl Exit {
     }
 
     /// Resolves when the process has ended. Cancel-safe.
-    pub(super) async fn ended(&self) {
+    pub(crate) async fn ended(&self) {
         // The semaphore never has a permit: `acquire` returns only when it is closed.
         let _ = self.ended.acquire().await;
     }

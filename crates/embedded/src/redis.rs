@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::PathBuf;
 
-use super::binaries::redis_server;
-use super::error::ServersError;
-use super::guard::{Launch, StopSignal};
-use super::port::free_port;
-use super::preflight::{Host, preflight};
-use super::server_dir::{Keep, ServerDir};
-use super::supervised::{PrivateServer, Probe};
+use crate::binaries::redis_server;
+use crate::error::ServersError;
+use crate::guard::{Launch, StopSignal};
+use crate::port::free_port;
+use crate::preflight::{Host, preflight};
+use crate::server_dir::{Keep, ServerDir};
+use crate::supervised::{PrivateServer, Probe};
 
 const NAME: &str = "Redis";
 /// Start attempts: another process can take the free port before the server binds it.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::preflight::MissingServers;
+use crate::preflight::MissingServers;
 
 /// A private server could not be started, stopped or signalled.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +84,7 @@ pub enum ServersError {
 }
 
 impl ServersError {
-    pub(super) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source }
     }

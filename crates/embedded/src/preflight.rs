@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::binaries;
+use crate::binaries;
 
 /// Operating systems with a known install command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

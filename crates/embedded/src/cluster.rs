@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-use super::binaries::PostgresInstall;
-use super::error::ServersError;
-use super::process_tree::is_alive;
-use super::server_dir::{Keep, ServerDir};
+use crate::binaries::PostgresInstall;
+use crate::error::ServersError;
+use crate::process_tree::is_alive;
+use crate::server_dir::{Keep, ServerDir};
 
-pub(super) const NAME: &str = "PostgreSQL";
+pub(crate) const NAME: &str = "PostgreSQL";
 /// Name of the superuser and of the database.
-pub(super) const OWNER: &str = "longhaul";
+pub(crate) const OWNER: &str = "longhaul";
 
 const PASSWORD_FILE: &str = "password";
 /// Longest wait for a server whose owner was killed: its guard is stopping it.
@@ -25,16 +25,16 @@ const TOOL_TAIL_CHARS: usize = 2_000;
 
 /// A cluster ready to be served by the binaries in `bin`.
 #[derive(Debug)]
-pub(super) struct Cluster {
-    pub(super) server_dir: ServerDir,
-    pub(super) data: PathBuf,
-    pub(super) bin: PathBuf,
-    pub(super) password: String,
+pub(crate) struct Cluster {
+    pub(crate) server_dir: ServerDir,
+    pub(crate) data: PathBuf,
+    pub(crate) bin: PathBuf,
+    pub(crate) password: String,
 }
 
 impl Cluster {
     /// Opens the cluster in `server_dir`, creating it if there is none. `installs` is newest first and not empty.
-    pub(super) fn open(server_dir: ServerDir, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
+    pub(crate) fn open(server_dir: ServerDir, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
         let data = server_dir.dir.join("data");
         let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
         let install = installs.iter().find(|install| made_by.is_none_or(|major| major == install.major));
@@ -57,7 +57,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    pub(super) fn pid_file(&self) -> PathBuf {
+    pub(crate) fn pid_file(&self) -> PathBuf {
         self.data.join("postmaster.pid")
     }
 
