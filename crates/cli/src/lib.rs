@@ -4,7 +4,7 @@ pub mod client;
 pub mod commands;
 pub mod compose;
 pub mod context;
-pub mod embedded;
+pub mod dev_server;
 pub mod env_file;
 pub mod exit;
 pub mod http_server;

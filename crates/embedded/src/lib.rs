@@ -1,7 +1,7 @@
 //! Private PostgreSQL and Redis servers, started from the installed binaries and stopped with their owner.
 //!
-//! Used by `longhaul dev`, `longhaul demo`, tests and benchmarks, not by the production roles. Invariants: a server never
-//! outlives its owner, even if the owner is killed with SIGKILL (`guard.rs`); it listens on loopback only and
+//! Used by `longhaul dev`, `longhaul demo`, tests and benchmarks, not by the production roles. Invariants: a server
+//! never outlives its owner, even if the owner is killed with SIGKILL (`guard.rs`); it listens on loopback only and
 //! requires a random password; durability settings are PostgreSQL's defaults.
 
 mod account;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     client::{Client, Event},
     context::DATA_DIR,
-    embedded::{self, Embedded, EmbeddedOptions},
+    dev_server::{self, DevServer, DevServerOptions},
     exit::Exit,
     output, progress, signals,
 };
@@ -53,17 +53,17 @@ struct Sample {
 /// The sample files are not in the working directory, or the servers do not start.
 pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
     let samples = samples(Path::new("examples/data"))?;
-    let files = embedded::files(&[])?;
+    let files = dev_server::files(&[])?;
     let listen = match args.listen {
         Some(listen) => listen,
         None => (Ipv4Addr::LOCALHOST, longhaul_embedded::free_port()?).into(),
     };
     let exits = !output::to_terminal() || sources.environment.get("DEMO_EXIT").is_some_and(|value| value == "1");
-    let options = EmbeddedOptions { data_dir: args.data_dir, listen, files };
+    let options = DevServerOptions { data_dir: args.data_dir, listen, files };
     let shutdown = CancellationToken::new();
     signals::with_shutdown(shutdown.clone(), async {
         output::note("starting a private PostgreSQL and Redis, the API and a worker …");
-        let mut running = Embedded::start(options, sources, shutdown.clone()).await?;
+        let mut running = DevServer::start(options, sources, shutdown.clone()).await?;
         let client = running.client()?;
         let shown = tokio::select! {
             shown = show(&client, &samples, running.model_is_scripted()) => shown,
@@ -83,7 +83,7 @@ pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
     .await
 }
 
-impl Embedded {
+impl DevServer {
     fn client(&self) -> anyhow::Result<Client> {
         Client::with(&self.url, self.key.clone())
     }
@@ -196,7 +196,7 @@ fn print_ends(ended: &[Value], submitted: &[(String, &Sample)]) -> Exit {
     if finished == ended.len() { Exit::Done } else { Exit::ExecutionFailed }
 }
 
-fn say_where(running: &Embedded, exits: bool) {
+fn say_where(running: &DevServer, exits: bool) {
     let env = super::dev::shell_path(running.env_path());
     output::line("\nThe rows, in SQL:\n");
     output::line(format!(

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     context::DATA_DIR,
-    embedded::{self, Embedded, EmbeddedOptions},
+    dev_server::{self, DevServer, DevServerOptions},
     exit::Exit,
     output, signals,
 };
@@ -38,13 +38,13 @@ pub struct DevArgs {
 /// Serves until a signal.
 ///
 /// # Errors
-/// As for [`Embedded::start`] and [`Embedded::ended`].
+/// As for [`DevServer::start`] and [`DevServer::ended`].
 pub async fn run(args: DevArgs, sources: Sources) -> anyhow::Result<Exit> {
-    let files = embedded::files(&args.apply)?;
-    let options = EmbeddedOptions { data_dir: args.data_dir, listen: args.listen, files };
+    let files = dev_server::files(&args.apply)?;
+    let options = DevServerOptions { data_dir: args.data_dir, listen: args.listen, files };
     let shutdown = CancellationToken::new();
     signals::with_shutdown(shutdown.clone(), async {
-        let mut running = Embedded::start(options, sources, shutdown.clone()).await?;
+        let mut running = DevServer::start(options, sources, shutdown.clone()).await?;
         say(&running);
         output::line("\nCtrl-C stops it.");
         let ended = running.ended(&shutdown).await;
@@ -55,7 +55,7 @@ pub async fn run(args: DevArgs, sources: Sources) -> anyhow::Result<Exit> {
 }
 
 /// Prints the addresses of the running parts.
-pub(super) fn say(running: &Embedded) {
+pub(super) fn say(running: &DevServer) {
     let url = &running.url;
     let env = shell_path(running.env_path());
     output::line(format!("\nLonghaul is running ({} agents and definitions applied)\n", running.applied.len()));

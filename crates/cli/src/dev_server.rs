@@ -40,7 +40,7 @@ const DRAIN_SECONDS: &str = "5";
 const STDIO: &str = "any";
 
 #[derive(Debug)]
-pub struct EmbeddedOptions {
+pub struct DevServerOptions {
     /// Data directory of the servers and of `env`.
     pub data_dir: PathBuf,
     /// Address of the API.
@@ -50,7 +50,7 @@ pub struct EmbeddedOptions {
 }
 
 /// The running servers and roles.
-pub struct Embedded {
+pub struct DevServer {
     /// The API's URL.
     pub url: String,
     /// A key of the tenant `dev` with every scope.
@@ -66,13 +66,13 @@ pub struct Embedded {
     redis: PrivateRedis,
 }
 
-impl Embedded {
+impl DevServer {
     /// Starts the servers and the roles; the roles end when `shutdown` is cancelled.
     ///
     /// # Errors
     /// A server is missing or does not start, the address is in use, or a file cannot be applied.
     pub async fn start(
-        mut options: EmbeddedOptions,
+        mut options: DevServerOptions,
         mut sources: Sources,
         shutdown: CancellationToken,
     ) -> anyhow::Result<Self> {
