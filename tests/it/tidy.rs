@@ -84,7 +84,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 10] = [
+const EDGES: [(&str, &[&str]); 11] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
@@ -96,7 +96,8 @@ const EDGES: [(&str, &[&str]); 10] = [
     ("sandbox", &[]),
     ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
     ("embedded", &[]),
-    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded"]),
+    ("testkit", &["queue"]),
+    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded", "testkit"]),
 ];
 
 #[test]

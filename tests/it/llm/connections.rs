@@ -4,7 +4,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use futures::{StreamExt, stream::FuturesUnordered};
-use longhaul_cli::http_server::{self, HttpServer, Protocol};
+use longhaul_testkit::http_server::{self, HttpServer, Protocol};
 use longhaul_llm::{ChatModel, Message, ModelError, ModelsError};
 use tempfile::TempDir;
 use tokio::sync::watch;

@@ -12,7 +12,7 @@ use std::{
 use axum::http::Response;
 use bytes::Bytes;
 use h2::Reason;
-use longhaul_cli::http_server::{self, HttpServer, Protocol};
+use longhaul_testkit::http_server::{self, HttpServer, Protocol};
 use longhaul_llm::{Message, ModelError};
 use reqwest::header::HeaderMap;
 use tokio::{

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_cli::commands::verify::proxy::Proxy;
 use longhaul_embedded::PrivateRedis;
 use longhaul_queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
+use longhaul_testkit::proxy::Proxy;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
+use longhaul_testkit::http_server::Protocol;
 use serde_json::json;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
     load::Load,
     model::Answers,
 };
-use crate::{context::Context, exit::Exit, http_server::Protocol, output};
+use crate::{context::Context, exit::Exit, output};
 
 /// Interval of memory readings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -13,7 +13,7 @@ use std::{
 use hyper::body::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::http_server::{self, HangUp, HttpServer, Protocol};
+use longhaul_testkit::http_server::{self, HangUp, HttpServer, Protocol};
 
 /// Name of the tool called in the rounds.
 pub(super) const TOOL: &str = "note";

@@ -2,13 +2,13 @@
 
 use hyper::{Request, body::Bytes};
 use longhaul_sdk::spec::McpServerSpec;
-use serde_json::{Value, json};
-
-use super::model::TOOL;
-use crate::{
+use longhaul_testkit::{
     http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
     mcp_server,
 };
+use serde_json::{Value, json};
+
+use super::model::TOOL;
 
 /// Name of the server in the agent.
 pub(super) const SERVER: &str = "bench";

@@ -21,13 +21,13 @@ use longhaul_store::{
     Store, StoreOptions,
     api_keys::{Pepper, Scope},
 };
+use longhaul_testkit::proxy::Proxy;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{
     model_server::{self, Switch},
-    proxy::Proxy,
     seen::Process,
 };
 

@@ -12,7 +12,6 @@ mod fleet;
 mod load;
 mod model_server;
 mod options;
-pub mod proxy;
 mod report;
 mod roll;
 mod schedule;

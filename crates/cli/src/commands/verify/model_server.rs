@@ -12,6 +12,7 @@ use std::{
 use futures::stream;
 use hyper::{Request, body::Bytes};
 use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_testkit::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -20,7 +21,6 @@ use super::{
     load::{CHILDREN_FROM, Kind, kind},
     seen::{CountedTool, SeenRequest},
 };
-use crate::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
 
 /// Name of the tool server in the agent.
 pub(super) const TOOL_SERVER: &str = "verify";

@@ -9,16 +9,16 @@ use std::{
 
 use hyper::{Request, body::Bytes};
 use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_testkit::{
+    http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
+    mcp_server,
+};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
     fleet::PROCESS_HEADER,
     seen::{CountedTool, Effect},
-};
-use crate::{
-    http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
-    mcp_server,
 };
 
 /// Time from the effect to its answer.

@@ -10,7 +10,7 @@ use crate::http_server::{self, Answer, HangUp};
 ///
 /// # Errors
 /// `call` drops the connection.
-pub(crate) async fn answer<F: Future<Output = Result<String, HangUp>>>(
+pub async fn answer<F: Future<Output = Result<String, HangUp>>>(
     request: &Request<Bytes>,
     tools: Value,
     call: impl FnOnce(Value) -> F,
@@ -45,7 +45,7 @@ pub(crate) async fn answer<F: Future<Output = Result<String, HangUp>>>(
 }
 
 /// Describes a tool whose arguments are all integers, for `tools/list`.
-pub(crate) fn listed(name: &str, description: &str, arguments: &[&str]) -> Value {
+pub fn listed(name: &str, description: &str, arguments: &[&str]) -> Value {
     let properties: serde_json::Map<String, Value> =
         arguments.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" }))).collect();
     json!({
