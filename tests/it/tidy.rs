@@ -77,14 +77,15 @@ fn layers_hold() {
     named_only_in("apalis", &["crates/queue/src"]);
     named_only_in("apalis_core", &["crates/queue/src"]);
     named_only_in("axum", &["crates/api/src"]);
-    named_only_in("clap", &["crates/cli/src"]);
+    named_only_in("clap", &["crates/cli/src", "crates/command/src"]);
+    named_only_in("comfy_table", &["crates/command/src"]);
     named_only_in("stateright", &[]);
     named_only_in("landlock", &["crates/sandbox/src/fence"]);
     named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 12] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
@@ -97,7 +98,11 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
     ("embedded", &[]),
     ("testkit", &["queue"]),
-    ("cli", &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded", "testkit"]),
+    ("command", &["shared"]),
+    (
+        "cli",
+        &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded", "testkit", "command"],
+    ),
 ];
 
 #[test]

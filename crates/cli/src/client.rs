@@ -4,6 +4,7 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use futures::{Stream, StreamExt};
+use longhaul_command::Exit;
 use longhaul_shared::{
     config::{Config, ConfigError, reveal},
     http::{HttpOptions, client},
@@ -12,8 +13,6 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::exit::Exit;
 
 /// Read timeout. The API holds a long poll for at most a minute and sends a comment on idle event streams every 15 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);

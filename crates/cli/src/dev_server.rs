@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
+use longhaul_command::env_file;
 use longhaul_embedded::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight};
 use longhaul_shared::{
     config::{Config, ContractConfig, ProviderKind, Sources},
@@ -28,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     commands::apply::{self, Applied},
-    compose, env_file,
+    compose,
     spec_files::SpecFiles,
 };
 

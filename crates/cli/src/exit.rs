@@ -1,5 +1,6 @@
-//! Exit codes, part of the interface: scripts branch on them, `longhaul --help` lists them.
+//! The exit code of an error.
 
+use longhaul_command::Exit;
 use longhaul_embedded::ServersError;
 #[cfg(target_os = "linux")]
 use longhaul_sandbox::StartError;
@@ -7,83 +8,31 @@ use longhaul_shared::config::ConfigError;
 
 use crate::{client::ClientError, spec_files::SpecFileError};
 
-/// The outcome of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    /// Success.
-    Done,
-    /// A server did not answer, or the command failed.
-    Failure,
-    /// Invalid flags, configuration or files. clap exits with the same code.
-    Usage,
-    /// PostgreSQL or Redis is not installed, or the system offers no confinement for the sandbox.
-    MissingPrerequisites,
-    /// The command succeeded, but the execution it waited for ended FAILED.
-    ExecutionFailed,
-    /// The execution, definition, agent or key does not exist.
-    NotFound,
-    /// The API refused the request: no or a wrong key, a missing scope, an invalid or conflicting request.
-    Refused,
-    /// Stopped by a second Ctrl-C.
-    Interrupted,
-    /// The exit code of a program that was run for the caller.
-    Of(u8),
-}
-
-/// The part of `longhaul --help` that lists the exit codes.
-pub const EXIT_CODES: &str = "Exit codes:
-  0  done
-  1  failure: something did not answer or went wrong
-  2  usage: wrong flags, configuration or files
-  3  prerequisites missing (PostgreSQL, Redis, confinement for the sandbox); the text says how to install them
-  4  the execution that was waited for ended FAILED
-  5  not found
-  6  refused by the API: key, scope, invalid or conflicting request";
-
-impl Exit {
-    /// The process exit code.
-    #[must_use]
-    pub fn code(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::Failure => 1,
-            Self::Usage => 2,
-            Self::MissingPrerequisites => 3,
-            Self::ExecutionFailed => 4,
-            Self::NotFound => 5,
-            Self::Refused => 6,
-            // 128 + SIGINT, as in a shell.
-            Self::Interrupted => 130,
-            Self::Of(code) => code,
+/// The exit code of an error: the first cause in its chain that has one decides.
+#[must_use]
+pub fn of_error(error: &anyhow::Error) -> Exit {
+    for cause in error.chain() {
+        if let Some(error) = cause.downcast_ref::<ClientError>() {
+            return error.exit();
+        }
+        if let Some(ServersError::Missing(_)) = cause.downcast_ref() {
+            return Exit::MissingPrerequisites;
+        }
+        if cause.is::<longhaul_embedded::MissingServers>() {
+            return Exit::MissingPrerequisites;
+        }
+        #[cfg(target_os = "linux")]
+        if let Some(StartError::Unconfined(_) | StartError::Language(_)) = cause.downcast_ref() {
+            return Exit::MissingPrerequisites;
+        }
+        if cause.is::<NotFoundError>() {
+            return Exit::NotFound;
+        }
+        if cause.is::<ConfigError>() || cause.is::<SpecFileError>() || cause.is::<UsageError>() {
+            return Exit::Usage;
         }
     }
-
-    /// The exit code of an error: the first cause in its chain that has one decides.
-    #[must_use]
-    pub fn of_error(error: &anyhow::Error) -> Self {
-        for cause in error.chain() {
-            if let Some(error) = cause.downcast_ref::<ClientError>() {
-                return error.exit();
-            }
-            if let Some(ServersError::Missing(_)) = cause.downcast_ref() {
-                return Self::MissingPrerequisites;
-            }
-            if cause.is::<longhaul_embedded::MissingServers>() {
-                return Self::MissingPrerequisites;
-            }
-            #[cfg(target_os = "linux")]
-            if let Some(StartError::Unconfined(_) | StartError::Language(_)) = cause.downcast_ref() {
-                return Self::MissingPrerequisites;
-            }
-            if cause.is::<NotFoundError>() {
-                return Self::NotFound;
-            }
-            if cause.is::<ConfigError>() || cause.is::<SpecFileError>() || cause.is::<UsageError>() {
-                return Self::Usage;
-            }
-        }
-        Self::Failure
-    }
+    Exit::Failure
 }
 
 /// A usage error that clap cannot detect.
@@ -103,7 +52,7 @@ mod tests {
     #[test]
     fn nested_cause_decides_the_exit_code() {
         let error = anyhow::Error::from(UsageError("--input is not JSON".into())).context("submit");
-        assert_eq!(Exit::of_error(&error), Exit::Usage);
-        assert_eq!(Exit::of_error(&anyhow::anyhow!("disk full")), Exit::Failure);
+        assert_eq!(of_error(&error), Exit::Usage);
+        assert_eq!(of_error(&anyhow::anyhow!("disk full")), Exit::Failure);
     }
 }

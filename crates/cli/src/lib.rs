@@ -3,16 +3,11 @@
 pub mod client;
 pub mod commands;
 pub mod compose;
-pub mod context;
 pub mod dev_server;
-pub mod env_file;
 pub mod exit;
 mod json_input;
 mod open_files;
-pub mod output;
 pub mod progress;
-pub mod run;
-pub mod signals;
 pub mod spec_files;
 
 /// mimalloc, since executions allocate many small blocks that live for milliseconds. Built without huge pages

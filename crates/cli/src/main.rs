@@ -11,10 +11,9 @@ use longhaul_cli::{
         limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
         verify, watch, why, with_servers, worker,
     },
-    context::Context,
-    exit::{EXIT_CODES, Exit},
-    output, run,
+    exit,
 };
+use longhaul_command::{Context, EXIT_CODES, Exit, output, run};
 use longhaul_shared::config::Config;
 
 /// Longhaul runs LLM-agent executions to completion.
@@ -90,7 +89,7 @@ fn main() -> ExitCode {
     let Cli { context, command } = Cli::parse();
     let exit = dispatch(command, &context).unwrap_or_else(|error| {
         output::failure(&error);
-        Exit::of_error(&error)
+        exit::of_error(&error)
     });
     exit.code().into()
 }

@@ -3,30 +3,16 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use comfy_table::{ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use longhaul_command::{Exit, output};
 use serde_json::Value;
 
-use crate::{
-    client::{Client, Event},
-    exit::Exit,
-    output,
-};
+use crate::client::{Client, Event};
 
 /// Pause before an event stream is reopened.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Largest number of streams in a row that may end without an event; then following fails.
 const MAX_BREAKS: u32 = 30;
-
-/// A table without borders, so that `cut` and `grep` work on it.
-pub fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table
-}
 
 /// Passes every event of an execution to `see`, reconnecting when the stream breaks. Returns the execution once it is
 /// over.

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
+use longhaul_command::{Exit, context::flag, signals};
 use longhaul_shared::config::Config;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::{compose, context::flag, exit::Exit, signals};
+use crate::compose;
 
 /// Serve the API, its documentation and the status page
 #[derive(Debug, clap::Args)]

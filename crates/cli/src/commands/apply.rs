@@ -3,21 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use longhaul_command::{Context, Exit, context::DATA_DIR, env_file, output};
 use longhaul_shared::{agent_secrets, domain::TenantId, sealing::Sealer};
 use longhaul_store::{Store, definitions::AGENT_DEFINITION};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{
-    client::Client,
-    compose,
-    context::{Context, DATA_DIR},
-    env_file,
-    exit::Exit,
-    output,
-    spec_files::SpecFiles,
-};
+use crate::{client::Client, compose, spec_files::SpecFiles};
 
 /// Apply agents, definitions and the platform from YAML files
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,10 @@
 //! `longhaul approvals`: lists tool calls that wait for an approval, and decides on them.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
+use crate::{client::Client, json_input::json_input};
 
 /// List tool calls that wait for an approval, and decide on them
 #[derive(Debug, clap::Args)]
@@ -141,7 +142,7 @@ async fn list(client: &Client, args: &ListArgs, context: &Context) -> anyhow::Re
         output::json(&page);
         return Ok(Exit::Done);
     }
-    let mut table = progress::table(["ID", "STATE", "EXECUTION", "AGENT", "TOOL", "EXPIRES", "ARGUMENTS"]);
+    let mut table = output::table(["ID", "STATE", "EXECUTION", "AGENT", "TOOL", "EXPIRES", "ARGUMENTS"]);
     for approval in page["approvals"].as_array().into_iter().flatten() {
         table.add_row([
             text(&approval["id"]),

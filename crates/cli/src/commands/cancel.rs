@@ -1,8 +1,9 @@
 //! `longhaul cancel ID`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::{Method, StatusCode};
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{client::Client, progress};
 
 /// Cancel an execution; it ends FAILED with code `cancelled`
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,11 @@
 //! `longhaul compare A B`.
 
 use chrono::DateTime;
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{client::Client, progress};
 
 /// Compare two executions: outcome, cost, turns, calls, tokens, time
 #[derive(Debug, clap::Args)]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::{AllowedAgents, Config, ProviderKind};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
-use crate::{compose, context::Context, exit::Exit, output};
+use crate::compose;
 
 /// Longest wait for the settings of Postgres.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use futures::future::join_all;
+use longhaul_command::{Exit, context::DATA_DIR, output, signals};
 use longhaul_shared::config::{ProviderKind, Sources};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -17,10 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::{Client, Event},
-    context::DATA_DIR,
     dev_server::{self, DevServer, DevServerOptions},
-    exit::Exit,
-    output, progress, signals,
+    progress,
 };
 
 /// Time limit for all executions. The scripted model answers in milliseconds; a real model may need minutes.

@@ -2,15 +2,11 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use longhaul_command::{Exit, context::DATA_DIR, output, signals};
 use longhaul_shared::config::Sources;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    context::DATA_DIR,
-    dev_server::{self, DevServer, DevServerOptions},
-    exit::Exit,
-    output, signals,
-};
+use crate::dev_server::{self, DevServer, DevServerOptions};
 
 /// Run API, worker and status page here, on a private PostgreSQL and Redis
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,11 @@
 //! `longhaul fork ID`.
 
+use longhaul_command::{Context, Exit};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::submit::finish;
-use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, progress};
+use crate::{client::Client, json_input::json_input, progress};
 
 /// Start an execution that shares another's record up to a step and continues differently
 #[derive(Debug, clap::Args)]

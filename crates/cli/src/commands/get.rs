@@ -1,6 +1,8 @@
 //! `longhaul get ID`.
 
-use crate::{client::Client, context::Context, exit::Exit, progress};
+use longhaul_command::{Context, Exit};
+
+use crate::{client::Client, progress};
 
 /// Show an execution
 #[derive(Debug, clap::Args)]

@@ -8,15 +8,11 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{
-    client::{Client, ClientError},
-    context::Context,
-    exit::Exit,
-    output,
-};
+use crate::client::{Client, ClientError};
 
 /// Largest number of documents in a request; the API accepts 100.
 const BATCH_DOCUMENTS: usize = 25;

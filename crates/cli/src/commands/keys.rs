@@ -1,5 +1,6 @@
 //! `longhaul keys`: manages API keys in the database directly, since the first key cannot be made through the API.
 
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::{config::Config, domain::TenantId};
 use longhaul_store::{
     Store,
@@ -8,12 +9,7 @@ use longhaul_store::{
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::{
-    compose,
-    context::Context,
-    exit::{Exit, NotFoundError},
-    output,
-};
+use crate::{compose, exit::NotFoundError};
 
 /// Create, list and revoke API keys
 #[derive(Debug, clap::Args)]
@@ -152,7 +148,7 @@ fn print(keys: &[ApiKey], context: &Context) {
         output::json(&keys);
         return;
     }
-    let mut table = crate::progress::table(["PREFIX", "NAME", "SCOPES", "CREATED", "REVOKED"]);
+    let mut table = output::table(["PREFIX", "NAME", "SCOPES", "CREATED", "REVOKED"]);
     for key in keys {
         table.add_row([
             key.prefix.clone(),

@@ -1,9 +1,10 @@
 //! `longhaul ledger ID`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{client::Client, progress};
 
 /// List the tool calls of an execution that may have had a side effect
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,10 @@
 //! `longhaul limits`: manages concurrency limits.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output};
+use crate::client::Client;
 
 /// List, set and remove concurrency limits
 #[derive(Debug, clap::Args)]

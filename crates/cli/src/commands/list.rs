@@ -1,9 +1,10 @@
 //! `longhaul list`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::client::Client;
 
 /// List executions, newest first
 #[derive(Debug, clap::Args)]
@@ -89,8 +90,7 @@ pub async fn run(args: ListArgs, context: &Context) -> anyhow::Result<Exit> {
         output::json(&page);
         return Ok(Exit::Done);
     }
-    let mut table =
-        progress::table(["ID", "STATUS", "WAITS FOR", "DEFINITION", "AGENT", "TURNS", "CREATED", "FAILURE"]);
+    let mut table = output::table(["ID", "STATUS", "WAITS FOR", "DEFINITION", "AGENT", "TURNS", "CREATED", "FAILURE"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for execution in page["executions"].as_array().into_iter().flatten() {
         table.add_row([

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use longhaul_command::Exit;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
@@ -20,8 +21,6 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::{Map, Value, json};
-
-use crate::exit::Exit;
 
 /// Serve a product file as MCP tools
 #[derive(Debug, clap::Args)]

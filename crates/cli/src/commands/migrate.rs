@@ -1,8 +1,9 @@
 //! `longhaul migrate`: migrates the schema to this build.
 
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::Config;
 
-use crate::{compose, context::Context, exit::Exit, output};
+use crate::compose;
 
 /// Apply the missing migrations and publish the built-in definition
 #[derive(Debug, clap::Args)]

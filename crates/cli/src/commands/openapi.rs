@@ -1,6 +1,6 @@
 //! `longhaul openapi`: prints the document of this build without a server.
 
-use crate::{exit::Exit, output};
+use longhaul_command::{Exit, output};
 
 /// Print the API's `OpenAPI` 3.1 document
 #[derive(Debug, clap::Args)]

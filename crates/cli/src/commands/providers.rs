@@ -1,9 +1,10 @@
 //! `longhaul providers`: lists the state of the model endpoints and their waiters, and resets circuit breakers.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output};
+use crate::client::Client;
 
 /// List model endpoints that are down or at their limits, and reset one
 #[derive(Debug, clap::Args)]

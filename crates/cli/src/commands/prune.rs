@@ -2,16 +2,12 @@
 
 use std::time::Duration;
 
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::Config;
 use longhaul_store::prune::{Pruned, Retention};
 use serde_json::json;
 
-use crate::{
-    compose,
-    context::Context,
-    exit::{Exit, UsageError},
-    output,
-};
+use crate::{compose, exit::UsageError};
 
 /// Remove executions that ended long ago, with their history
 #[derive(Debug, clap::Args)]

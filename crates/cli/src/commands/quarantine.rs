@@ -1,9 +1,10 @@
 //! `longhaul quarantine`: lists and releases executions that killed their workers.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, output};
+use crate::client::Client;
 
 /// List executions that killed their workers, show the details of one, and release it
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,11 @@
 //! `longhaul questions`: lists and answers questions that executions ask their caller.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::approvals::ListArgs;
-use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
+use crate::{client::Client, json_input::json_input};
 
 /// List questions of executions, and answer them
 #[derive(Debug, clap::Args)]
@@ -84,7 +85,7 @@ async fn list(client: &Client, args: &ListArgs, context: &Context) -> anyhow::Re
         return Ok(());
     }
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let mut table = progress::table(["ID", "STATE", "EXECUTION", "AGENT", "EXPIRES", "QUESTION"]);
+    let mut table = output::table(["ID", "STATE", "EXECUTION", "AGENT", "EXPIRES", "QUESTION"]);
     for question in page["questions"].as_array().into_iter().flatten() {
         table.add_row([
             text(&question["id"]),

@@ -1,9 +1,10 @@
 //! `longhaul retry ID`: a new execution that continues where a FAILED one ended.
 
+use longhaul_command::{Context, Exit};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::{client::Client, context::Context, exit::Exit, progress};
+use crate::{client::Client, progress};
 
 /// Retry a FAILED execution as a new execution
 #[derive(Debug, clap::Args)]

@@ -1,11 +1,12 @@
 //! `longhaul submit`: starts an execution and optionally waits for it.
 
 use anyhow::Context as _;
+use longhaul_command::{Context, Exit, output};
 use longhaul_sdk::Usd;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{client::Client, context::Context, exit::Exit, json_input::json_input, output, progress};
+use crate::{client::Client, json_input::json_input, progress};
 
 /// Submit an execution
 #[derive(Debug, clap::Args)]

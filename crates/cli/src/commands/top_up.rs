@@ -1,14 +1,10 @@
 //! `longhaul top-up ID`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 
 use super::submit::Caps;
-use crate::{
-    client::Client,
-    context::Context,
-    exit::{Exit, UsageError},
-    output, progress,
-};
+use crate::{client::Client, exit::UsageError, progress};
 
 /// Raise the budget of an execution and everything it started
 #[derive(Debug, clap::Args)]

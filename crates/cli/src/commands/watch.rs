@@ -1,6 +1,8 @@
 //! `longhaul watch ID`: prints events as they happen.
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use longhaul_command::{Context, Exit, output};
+
+use crate::{client::Client, progress};
 
 /// Follow the events of an execution until it is over
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,10 @@
 //! `longhaul why ID`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{client::Client, progress};
 
 /// Explain why an execution is in its state, what is ahead of it, and how it continues
 #[derive(Debug, clap::Args)]

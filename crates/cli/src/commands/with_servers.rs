@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::exit::Exit;
+use longhaul_command::Exit;
 
 /// Run a command with `DATABASE_URL` and `REDIS_URL` set to an empty PostgreSQL and Redis that end with it
 #[derive(Debug, clap::Args)]

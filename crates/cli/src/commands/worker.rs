@@ -1,9 +1,10 @@
 //! `longhaul worker`: the role that runs executions.
 
+use longhaul_command::{Exit, context::flag, signals};
 use longhaul_shared::config::Config;
 use tokio_util::sync::CancellationToken;
 
-use crate::{compose, context::flag, exit::Exit, open_files, signals};
+use crate::{compose, open_files};
 
 /// Run executions
 #[derive(Debug, clap::Args)]

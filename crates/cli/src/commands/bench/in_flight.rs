@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
+use longhaul_command::{Context, Exit, output};
 use longhaul_testkit::http_server::Protocol;
 use serde_json::json;
 
@@ -15,7 +16,6 @@ use super::{
     load::Load,
     model::Answers,
 };
-use crate::{context::Context, exit::Exit, output};
 
 /// Interval of memory readings.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

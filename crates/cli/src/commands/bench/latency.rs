@@ -4,6 +4,7 @@
 use std::{str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::ensure;
+use longhaul_command::{Context, Exit, output};
 use longhaul_store::Store;
 use serde_json::json;
 
@@ -15,7 +16,6 @@ use super::{
     load::Load,
     starts::{Pace, Starts},
 };
-use crate::{context::Context, exit::Exit, output};
 
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;

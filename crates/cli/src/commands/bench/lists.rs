@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use longhaul_store::{
     Store,
@@ -11,7 +12,6 @@ use longhaul_store::{
 use serde_json::json;
 
 use super::environment::Bare;
-use crate::{context::Context, exit::Exit, output};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ListsArgs {

@@ -25,9 +25,8 @@ mod throughput;
 mod tools;
 mod worker;
 
+use longhaul_command::{Context, Exit, run as runtime};
 use longhaul_shared::config::Config;
-
-use crate::{context::Context, exit::Exit, run as runtime};
 
 /// Measure this machine: private servers, a model that costs nothing, every write durable
 #[derive(Debug, clap::Args)]

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::ensure;
+use longhaul_command::{Context, Exit, output};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     approvals::{Access, ApprovalsSpec},
@@ -23,7 +24,6 @@ use super::{
     load::Load,
     model::Answers,
 };
-use crate::{context::Context, exit::Exit, output};
 
 /// Key of the agent and definition whose calls need an approval.
 const ASKING: &str = "bench-asking";

@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::ensure;
 use chrono::{DateTime, Utc};
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 use tokio::{
@@ -22,15 +23,10 @@ use super::{
     environment::{Bare, BenchEnvironment, Caller, DEFINITION, EnvironmentOptions, request},
     model::Answers,
 };
-use crate::{
-    commands::verify::{
-        faults::FaultKind,
-        seen::{Evidence, Fault, Process, Submit},
-        timing::{self, RateAfter, Spread},
-    },
-    context::Context,
-    exit::Exit,
-    output,
+use crate::commands::verify::{
+    faults::FaultKind,
+    seen::{Evidence, Fault, Process, Submit},
+    timing::{self, RateAfter, Spread},
 };
 
 /// Pause of a supervisor before it restarts a worker.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::{Config, Sources};
 use longhaul_store::Store;
 use longhaul_worker::{SweepCounts, SweepLoad, WorkerBuilder};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{bare_commits::Floor, conditions::conditions, cpu, environment::Bare};
-use crate::{compose, context::Context, exit::Exit, output};
+use crate::compose;
 
 /// For connections, plans, and the first run of every duty.
 const SETTLES: Duration = Duration::from_secs(5);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use longhaul_command::{Context, Exit, output};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     load::Load,
     model::{Answers, MCP_TOOL, TOOL},
 };
-use crate::{context::Context, exit::Exit, output};
 
 /// Unmeasured executions that warm up connections, caches and plans.
 const WARM_UP: usize = 1_000;

@@ -1,6 +1,7 @@
 //! The worker of the benchmarks: a stock worker with tools that cost nothing, so that only Longhaul is measured.
 
 use async_trait::async_trait;
+use longhaul_command::{Exit, signals};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
 use longhaul_shared::config::Config;
 use longhaul_worker::WorkerBuilder;
@@ -8,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::model::{PAGE_TOOL, TOOL};
-use crate::{exit::Exit, signals};
 
 /// Arguments of the tool.
 #[derive(Debug, serde::Deserialize, schemars::JsonSchema)]

@@ -27,6 +27,7 @@ use std::{
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use longhaul_command::{Context, Exit, output, signals};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     config::Sources,
@@ -48,7 +49,6 @@ use self::{
     seen::{Evidence, Fault},
     tool_server::ToolServer,
 };
-use crate::{context::Context, exit::Exit, output, signals};
 
 /// Longest wait for all executions to end after the load.
 const PATIENCE: Duration = Duration::from_secs(120);

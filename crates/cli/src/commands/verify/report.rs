@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use chrono::{DateTime, Utc};
+use longhaul_command::output;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -13,7 +14,6 @@ use super::{
     seen::Evidence,
     timing::{self, BAR, RateAfter, Spread},
 };
-use crate::{output, progress};
 
 /// Largest number of findings printed per bar; the file has more.
 const PRINTED: usize = 5;
@@ -150,7 +150,7 @@ impl Report {
         output::line(format!("\n{}", counts.join(", ")));
         let performed: Vec<String> = self.performed.iter().map(|(name, n)| format!("{name} {n}")).collect();
         output::line(format!("faults: {}\n", performed.join(", ")));
-        let mut table = progress::table(["BAR", "FOUND", "LIMIT", ""]);
+        let mut table = output::table(["BAR", "FOUND", "LIMIT", ""]);
         for bar in &self.bars {
             let verdict = match (bar.is_checked, bar.holds) {
                 (true, true) => "ok",

@@ -6,6 +6,7 @@ mod turns;
 mod window;
 
 use clap::builder::RangedU64ValueParser;
+use longhaul_command::{Context, Exit, output};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{AgentLimits, ToolRef},
@@ -23,7 +24,6 @@ use super::{
     environment::{Bare, BenchEnvironment, EnvironmentOptions, agent},
     model::PAGE_TOOL,
 };
-use crate::{context::Context, exit::Exit, output};
 
 /// Key of the agent and definition.
 const LONG: &str = "bench-long";

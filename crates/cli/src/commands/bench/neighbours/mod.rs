@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use clap::ValueEnum as _;
+use longhaul_command::{Context, Exit};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::TenantId,
@@ -30,7 +31,6 @@ use super::{
     environment::{Bare, BenchEnvironment, Caller, EnvironmentOptions},
     starts::{Pace, Starts},
 };
-use crate::{context::Context, exit::Exit};
 
 /// Executions of each floor measurement.
 const FLOOR_EXECUTIONS: u32 = 1_000;

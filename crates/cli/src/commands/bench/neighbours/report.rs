@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_command::{Context, output};
 use serde_json::{Value, json};
 
 use super::{
@@ -10,7 +11,6 @@ use super::{
     attacker::Attacked,
     attacks::Attack,
 };
-use crate::{context::Context, output};
 
 /// Start latencies, and the cores used by each process meanwhile.
 pub(super) struct Window {

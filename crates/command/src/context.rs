@@ -54,6 +54,6 @@ impl Context {
 }
 
 /// The setting of a flag, if the flag was given.
-pub(crate) fn flag(key: &str, value: Option<impl ToString>) -> Option<(String, String)> {
+pub fn flag(key: &str, value: Option<impl ToString>) -> Option<(String, String)> {
     value.map(|value| (key.to_owned(), value.to_string()))
 }

@@ -7,7 +7,7 @@ use std::future::Future;
 use longhaul_shared::{config::Config, telemetry};
 use tokio::runtime::Runtime;
 
-use crate::exit::Exit;
+use crate::Exit;
 
 /// Runs a command without telemetry.
 ///

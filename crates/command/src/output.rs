@@ -6,6 +6,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
 /// Prints a line to standard output.
@@ -22,6 +23,16 @@ pub fn json(value: &impl Serialize) {
 /// Prints JSON on one line, for streams.
 pub fn json_line(value: &impl Serialize) {
     line(compact(value));
+}
+
+/// A table without borders, so that `cut` and `grep` work on it.
+pub fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
 }
 
 /// Prints a message to standard error.

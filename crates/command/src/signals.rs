@@ -5,7 +5,7 @@ use std::future::Future;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::{exit::Exit, output};
+use crate::{Exit, output};
 
 /// Runs `work`. The first signal cancels `shutdown`, upon which `work` should end by itself; the second returns
 /// [`Exit::Interrupted`].

@@ -1,0 +1,13 @@
+//! What every command of the `longhaul` program needs: the global flags, the exit codes, output, signals, a runtime.
+
+pub mod context;
+pub mod env_file;
+mod exit;
+pub mod output;
+pub mod run;
+pub mod signals;
+
+pub use self::{
+    context::Context,
+    exit::{EXIT_CODES, Exit},
+};
