@@ -25,7 +25,6 @@ use longhaul_shared::{
 };
 use longhaul_store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter};
 use longhaul_worker::WorkerBuilder;
-use secrecy::ExposeSecret;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -44,15 +43,7 @@ const NOT_CALLERS: usize = 128;
 /// # Errors
 /// The address is missing, or cannot be parsed.
 pub fn store(config: &Config, application: &str) -> anyhow::Result<Store> {
-    let database = &config.database;
-    Ok(Store::open(StoreOptions {
-        url: config.database_url()?.expose_secret().to_owned(),
-        max_connections: database.max_connections,
-        statement_timeout: database.statement_timeout,
-        lock_timeout: database.lock_timeout,
-        acquire_timeout: database.acquire_timeout,
-        application_name: application.to_owned(),
-    })?)
+    Ok(Store::open(StoreOptions::of_config(config, application)?)?)
 }
 
 /// # Errors

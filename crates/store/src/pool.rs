@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_shared::config::{Config, ConfigError};
+use secrecy::ExposeSecret;
 use sqlx::{
     Connection, PgConnection, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -76,6 +78,22 @@ impl StoreOptions {
             acquire_timeout: Duration::from_secs(5),
             application_name: "longhaul".into(),
         }
+    }
+
+    /// The options that `config` sets.
+    ///
+    /// # Errors
+    /// The address is not set.
+    pub fn of_config(config: &Config, application_name: &str) -> Result<Self, ConfigError> {
+        let database = &config.database;
+        Ok(Self {
+            url: config.database_url()?.expose_secret().to_owned(),
+            max_connections: database.max_connections,
+            statement_timeout: database.statement_timeout,
+            lock_timeout: database.lock_timeout,
+            acquire_timeout: database.acquire_timeout,
+            application_name: application_name.to_owned(),
+        })
     }
 
     /// Options of every connection, those outside the pool included.
