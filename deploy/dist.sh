@@ -4,11 +4,20 @@
 #
 # Two builds of the dist profile: one that counts what runs, on which the benchmarks run with private servers, and one
 # that is laid out by what was counted. The second one is target/guided/<host>/dist/longhaul. Linux; needs PostgreSQL,
-# Redis and llvm-profdata, and takes twice as long as one build. RUSTFLAGS are replaced.
+# Redis and llvm-profdata, and takes twice as long as one build. RUSTFLAGS are replaced. --no-proof leaves `verify` and
+# `bench` out of the second one.
 set -eu
 cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
+
+# longhaul-proof is named, though not built, so that every crate has the same features and thereby the same symbols as
+# in the first build: the counts are found by them.
+case ${1:-} in
+    '') features= ;;
+    --no-proof) features='-p longhaul-proof --no-default-features' ;;
+    *) say "usage: sh $0 [--no-proof]"; exit 2 ;;
+esac
 
 if ! command -v rustc > /dev/null; then
     say "rustc not found; install it from https://rustup.rs"
@@ -60,17 +69,18 @@ if asks_linker "$order$try/ran"; then set -- "$@" "$order$counted/ran"; fi
 packed=-Clink-arg=-Wl,-z,pack-relative-relocs
 if asks_linker "$packed"; then set -- "$@" "$packed"; fi
 
-# guided_build <directory under target> <flag of rustc>...
+# guided_build <directory under target> <arguments of cargo> <flag of rustc>...
 guided_build() {
-    dir=$1
-    shift
+    dir=$1 extra=$2
+    shift 2
     flags=
     for flag in "$@"; do flags=$flags${flags:+$(printf '\037')}$flag; done
-    CARGO_ENCODED_RUSTFLAGS=$flags cargo build --locked --profile dist -p longhaul-cli --bin longhaul \
+    # shellcheck disable=SC2086 # words of cargo's
+    CARGO_ENCODED_RUSTFLAGS=$flags cargo build --locked --profile dist -p longhaul-cli $extra --bin longhaul \
         --target "$host" --target-dir "target/$dir"
 }
 
-guided_build counting "-Cprofile-generate=$counted/counts"
+guided_build counting "" "-Cprofile-generate=$counted/counts"
 rm -rf "$counted/counts"
 "$counted/dist/longhaul" bench throughput
 "$counted/dist/longhaul" bench throughput --rounds 5 --executions 3000
@@ -93,5 +103,5 @@ if [ ! -s "$counted/ran" ]; then
     exit 1
 fi
 
-guided_build guided "$@"
+guided_build guided "$features" "$@"
 say "target/guided/$host/dist/longhaul"

@@ -71,21 +71,24 @@ fn named_only_in(name: &str, allowed: &[&str]) {
 
 #[test]
 fn layers_hold() {
-    named_only_in("sqlx", &["crates/store/src"]);
+    named_only_in("sqlx", &["crates/store/src", "crates/proof/src"]);
     // The configuration has a module of that name.
     named_only_in("redis", &["crates/queue/src", "crates/shared/src/config"]);
     named_only_in("apalis", &["crates/queue/src"]);
     named_only_in("apalis_core", &["crates/queue/src"]);
     named_only_in("axum", &["crates/api/src"]);
-    named_only_in("clap", &["crates/cli/src", "crates/command/src"]);
+    named_only_in("clap", &["crates/cli/src", "crates/command/src", "crates/proof/src"]);
     named_only_in("comfy_table", &["crates/command/src"]);
+    // Only tests and benchmarks make certificates and keep histograms.
+    named_only_in("rcgen", &["crates/testkit/src"]);
+    named_only_in("hdrhistogram", &["crates/proof/src"]);
     named_only_in("stateright", &[]);
     named_only_in("landlock", &["crates/sandbox/src/fence"]);
     named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 12] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
@@ -99,9 +102,10 @@ const EDGES: [(&str, &[&str]); 12] = [
     ("embedded", &[]),
     ("testkit", &["queue"]),
     ("command", &["shared"]),
+    ("proof", &["sdk", "shared", "store", "queue", "worker", "command", "embedded", "testkit"]),
     (
         "cli",
-        &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "embedded", "testkit", "command"],
+        &["sdk", "shared", "store", "queue", "retrieval", "worker", "api", "sandbox", "command", "embedded", "proof"],
     ),
 ];
 
@@ -140,6 +144,18 @@ fn no_two_schemas_have_one_name() {
         }
     }
     assert!(found.len() > 50, "{found:?}");
+}
+
+/// The image holds no fakes and no benchmarks.
+#[test]
+fn proof_can_be_left_out_of_the_program() {
+    let manifest = fs::read_to_string(root().join("crates/cli/Cargo.toml")).unwrap();
+    assert!(manifest.contains("longhaul-proof = { workspace = true, optional = true }"), "{manifest}");
+    let image = fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    assert!(image.contains("deploy/dist.sh --no-proof"), "{image}");
+    for (name, allowed) in EDGES.iter().filter(|(name, _)| !["cli", "proof"].contains(name)) {
+        assert!(!allowed.contains(&"proof") && !allowed.contains(&"testkit"), "crates/{name} would bring them in");
+    }
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 #[cfg(target_os = "linux")]
 use longhaul_cli::commands::sandbox;
+#[cfg(feature = "proof")]
+use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, bench, cancel, compare, config_check, demo, dev, erase, fork, get, ingest, keys, ledger,
-        limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
-        verify, watch, why, with_servers, worker,
+        api, apply, approvals, cancel, compare, config_check, demo, dev, fork, get, ingest, keys, ledger, limits, list,
+        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, watch, why,
+        with_servers, worker,
     },
     exit,
 };
@@ -58,7 +60,9 @@ enum Command {
     Quarantine(quarantine::QuarantineArgs),
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
+    #[cfg(feature = "proof")]
     Bench(bench::BenchArgs),
+    #[cfg(feature = "proof")]
     Verify(verify::VerifyArgs),
     #[command(hide = true)]
     WithServers(with_servers::WithServersArgs),
@@ -135,7 +139,9 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Questions(args) => run::plain(questions::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
+        #[cfg(feature = "proof")]
         Command::Bench(args) => bench::run(args, context),
+        #[cfg(feature = "proof")]
         Command::Verify(args) => run::plain(verify::run(args, context)),
         Command::WithServers(args) => run::plain(with_servers::run(&args)),
         #[cfg(target_os = "linux")]

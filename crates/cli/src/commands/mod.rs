@@ -3,7 +3,6 @@
 pub mod api;
 pub mod apply;
 pub mod approvals;
-pub mod bench;
 pub mod cancel;
 pub mod compare;
 pub mod config_check;
@@ -29,8 +28,10 @@ pub mod retry;
 pub mod sandbox;
 pub mod submit;
 pub mod top_up;
-pub mod verify;
 pub mod watch;
 pub mod why;
 pub mod with_servers;
 pub mod worker;
+
+#[cfg(feature = "proof")]
+pub use longhaul_proof::{bench, verify};

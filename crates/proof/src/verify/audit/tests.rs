@@ -5,7 +5,7 @@ use longhaul_store::audit::{AuditedBudget, AuditedExecution, AuditedWorker, Brok
 use uuid::Uuid;
 
 use super::*;
-use crate::commands::verify::{
+use crate::verify::{
     faults::FaultKind,
     seen::{Effect, Process, Submit},
 };

@@ -23,7 +23,7 @@ use super::{
     environment::{Bare, BenchEnvironment, Caller, DEFINITION, EnvironmentOptions, request},
     model::Answers,
 };
-use crate::commands::verify::{
+use crate::verify::{
     faults::FaultKind,
     seen::{Evidence, Fault, Process, Submit},
     timing::{self, RateAfter, Spread},

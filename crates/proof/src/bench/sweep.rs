@@ -8,13 +8,12 @@ use std::{
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::{Config, Sources};
-use longhaul_store::Store;
+use longhaul_store::{Store, StoreOptions};
 use longhaul_worker::{SweepCounts, SweepLoad, WorkerBuilder};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{bare_commits::Floor, conditions::conditions, cpu, environment::Bare};
-use crate::compose;
 
 /// For connections, plans, and the first run of every duty.
 const SETTLES: Duration = Duration::from_secs(5);
@@ -103,7 +102,7 @@ impl Swept {
         // Servers of its own: dead rows of the fleet before it would cost this one.
         let bare = Bare::start().await?;
         let config = config(&bare, args.connections)?;
-        let store = compose::store(&config, "longhaul-bench")?;
+        let store = Store::open(StoreOptions::of_config(&config, "longhaul-bench")?)?;
         store.migrate().await?;
         let tenant = store.ensure_tenant("bench", None).await?;
         store.fill_with_held(tenant.id, i32::try_from(workers)?, i32::try_from(args.held)?).await?;

@@ -34,7 +34,6 @@ use super::{
     model::{Answers, MCP_TOOL, Model, TOOL},
     tools::{self, ToolServer},
 };
-use crate::compose;
 
 /// Key of the definition to run.
 pub(super) const DEFINITION: &str = "bench";
@@ -122,7 +121,7 @@ impl Bare {
             environment.insert(name.to_owned(), ca_file.display().to_string());
         }
         let config = Config::load(&Sources { file: None, environment: environment.clone(), flags: Vec::new() })?;
-        let store = compose::store(&config, "longhaul-bench")?;
+        let store = Store::open(StoreOptions::of_config(&config, "longhaul-bench")?)?;
         store.migrate().await?;
         store.put_agent_definition().await?;
         let mut agent = agent(DEFINITION);
@@ -133,7 +132,7 @@ impl Bare {
         }
         store.put_shared_agent(&agent).await?;
         store.put_shared_definition(&DefinitionSpec::new(DEFINITION, DEFINITION)).await?;
-        let pepper = compose::pepper(&config)?;
+        let pepper = Pepper::from(config.key_pepper()?);
         let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
         let (_, key) = issue(&store, &pepper, "bench", &scopes).await?;
         let api = start("api", &["api", "--listen", &listen], &environment, files.path()).await?;

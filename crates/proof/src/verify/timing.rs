@@ -53,7 +53,7 @@ impl Spread {
 }
 
 /// Time from submit to the first attempt, for executions submitted away from faults.
-pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
+pub(crate) fn start_latency(evidence: &Evidence) -> Spread {
     let settled = TimeDelta::seconds(BAR as i64);
     let is_disturbed = |at: DateTime<Utc>| {
         evidence.faults.iter().any(|fault| at > fault.from - TimeDelta::seconds(1) && at < fault.until + settled)
@@ -65,7 +65,7 @@ pub(in crate::commands) fn start_latency(evidence: &Evidence) -> Spread {
 
 /// Time from a fault of this kind until the executions that its victim held run again. Omits faults within a lease of
 /// a Postgres fault, when no worker may be declared dead (core-rules 4).
-pub(in crate::commands) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
+pub(crate) fn run_again(evidence: &Evidence, kind: FaultKind) -> Spread {
     let pids: HashMap<&str, i32> =
         evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect();
     let starts: HashMap<(ExecutionId, i32), DateTime<Utc>> =
@@ -110,7 +110,7 @@ pub struct RateAfter {
 }
 
 /// The rates around each selected fault that has enough undisturbed time before and after it.
-pub(in crate::commands) fn rates(evidence: &Evidence, is_of_interest: impl Fn(FaultKind) -> bool) -> Vec<RateAfter> {
+pub(crate) fn rates(evidence: &Evidence, is_of_interest: impl Fn(FaultKind) -> bool) -> Vec<RateAfter> {
     let Some((load_from, load_until)) = evidence.load else { return Vec::new() };
     let all = ends(evidence, load_from);
     let submitted = evidence.submits.len() as f64 / (load_until - load_from).as_seconds_f64().max(1.0);
@@ -163,7 +163,7 @@ mod tests {
     use longhaul_store::audit::AuditedExecution;
 
     use super::*;
-    use crate::commands::verify::seen::Submit;
+    use crate::verify::seen::Submit;
 
     fn at(millis: i64) -> DateTime<Utc> {
         DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis)
