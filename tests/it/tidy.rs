@@ -100,7 +100,7 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("sandbox", &[]),
     ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
     ("embedded", &[]),
-    ("testkit", &["queue"]),
+    ("testkit", &["queue", "embedded"]),
     ("command", &["shared"]),
     ("proof", &["sdk", "shared", "store", "queue", "worker", "command", "embedded", "testkit"]),
     (

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_shared::domain::{ExecutionId, limits::LimitKey};
 use longhaul_store::submit::NewExecution;
+use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;
 
 use super::{count_of, no_call_is_repeated, several_turns, worker};
 use crate::support::{
-    chaos::ChaosProxy,
     fleet::{Fleet, PATIENCE},
     wait::within,
 };
 
-async fn fleet_behind_a_proxy() -> (Fleet, ChaosProxy) {
+async fn fleet_behind_a_proxy() -> (Fleet, FaultProxy) {
     let mut fleet = Fleet::start().await;
-    let proxy = ChaosProxy::before(&fleet.db.url).await;
-    let url = proxy.url_through(&fleet.db.url);
+    let proxy = FaultProxy::before(&fleet.db.url).await.unwrap();
+    let url = proxy.url_through(&fleet.db.url).unwrap();
     fleet.set("DATABASE_URL", &url);
     several_turns(&fleet, 1, Duration::ZERO).await;
     (fleet, proxy)
@@ -30,7 +30,7 @@ async fn claim_with_lost_reply_is_released_and_finished() {
     let lost = proxy.lose_reply("from longhaul_claim(", "SELECT 1\0");
     let started = Instant::now();
     let worker = worker(&fleet);
-    lost.lost().await;
+    lost.lost().await.unwrap();
     let row = fleet.ended(id).await;
     let took = started.elapsed();
     assert_eq!(row["status"], "FINISHED");
@@ -49,7 +49,7 @@ async fn next_holder_of_a_lost_claims_slot_is_announced() {
     let first = fleet.submit("d", json!({})).await;
     let lost = proxy.lose_reply("from longhaul_claim(", "SELECT 1\0");
     let holder = worker(&fleet);
-    lost.lost().await;
+    lost.lost().await.unwrap();
 
     // The second execution is in a queue without a live worker when it gets the slot, so only the announcement tells
     // of it.
@@ -84,7 +84,7 @@ async fn record_with_lost_reply_repeats_no_call() {
     let lost = proxy.lose_reply("set lease_write = item.write", "UPDATE 1\0");
     let id = fleet.submit("d", json!({})).await;
     let worker = worker(&fleet);
-    lost.lost().await;
+    lost.lost().await.unwrap();
     finishes_as_if_nothing_had_happened(&fleet, id, &["turn", "call", "turn"]).await;
     worker.drain().await;
 }
@@ -95,7 +95,7 @@ async fn conclusion_with_lost_reply_ends_execution_once() {
     let lost = proxy.lose_reply("set status = v.status, wait_reason = v.wait_reason", "UPDATE 1\0");
     let id = fleet.submit("d", json!({})).await;
     let worker = worker(&fleet);
-    lost.lost().await;
+    lost.lost().await.unwrap();
     finishes_as_if_nothing_had_happened(&fleet, id, &["turn"]).await;
     // The attempt has learned of its end too, so a drain has nothing to wait for.
     worker.drain().await;

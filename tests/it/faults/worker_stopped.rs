@@ -10,12 +10,12 @@ use futures::{StreamExt, stream};
 use longhaul_sdk::DefinitionSpec;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{Store, StoreOptions};
+use longhaul_testkit::proxy::FaultProxy;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{LOAD_PATIENCE, all_finish, submit_many};
 use crate::support::{
-    chaos::ChaosProxy,
     db::TestDb,
     fleet::{Fleet, agent},
     leases::TestWorker,
@@ -53,11 +53,11 @@ impl Statement {
 
 /// A fleet that detects dead workers within seconds, a proxy between the worker to be stopped and the database, and
 /// the direct URL.
-async fn fleet_and_proxy() -> (Fleet, ChaosProxy, String) {
+async fn fleet_and_proxy() -> (Fleet, FaultProxy, String) {
     let mut fleet = Fleet::start().await;
     let direct = fleet.db.url.clone();
-    let proxy = ChaosProxy::before(&direct).await;
-    fleet.set("DATABASE_URL", &proxy.url_through(&direct));
+    let proxy = FaultProxy::before(&direct).await.unwrap();
+    fleet.set("DATABASE_URL", &proxy.url_through(&direct).unwrap());
     fleet.set("LONGHAUL__WORKER__LEASE_SECONDS", "2");
     fleet.set("LONGHAUL__WORKER__RENEW_SECONDS", "0.6");
     fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
@@ -114,7 +114,7 @@ async fn stopped_at(at: Statement) {
     let answer = if at == Statement::FoldCounts { b"INSERT 0 ".to_vec() } else { id.0.as_bytes().to_vec() };
     let mut reply = proxy.hold_reply(at.words(), answer);
     let stopped = WorkerProcess::start(&fleet).await;
-    reply.held().await;
+    reply.held().await.unwrap();
     stopped.signal(Signal::STOP);
     let stopped_since = Instant::now();
     nothing_is_held(&fleet, at).await;
@@ -145,7 +145,7 @@ async fn worker_stopped_in_large_reply_keeps_no_lock() {
     }
     let mut reply = proxy.hold_reply(Statement::Claim.words(), ids[0].0.as_bytes().to_vec());
     let stopped = WorkerProcess::start(&fleet).await;
-    reply.held().await;
+    reply.held().await.unwrap();
     stopped.signal(Signal::STOP);
     let stopped_since = Instant::now();
     eventually("the server waits for the client in the middle of the claim", SOON, async || {

@@ -5,12 +5,12 @@ use std::{path::PathBuf, sync::Arc};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use longhaul_testkit::http_server::{self, HttpServer, Protocol};
+use longhaul_testkit::proxy::FaultProxy;
 use longhaul_llm::{ChatModel, Message, ModelError, ModelsError};
 use tempfile::TempDir;
 use tokio::sync::watch;
 
 use super::{REPLY, ask, patient, spec, trusting};
-use crate::support::chaos::ChaosProxy;
 
 /// More calls than two HTTP/2 connections carry.
 const CALLS: usize = 230;
@@ -105,8 +105,8 @@ async fn switch_from_http2_to_http1_fails_one_call() {
     before.open.send_replace(true);
     after.open.send_replace(true);
     let both = [&before, &after].map(|gated| gated.server.certificate().unwrap()).concat();
-    let proxy = ChaosProxy::before(&before.server.url()).await;
-    let client = trusting(proxy.url_through(&before.server.url()), Some(before.file(&both))).unwrap();
+    let proxy = FaultProxy::before(&before.server.url()).await.unwrap();
+    let client = trusting(proxy.url_through(&before.server.url()).unwrap(), Some(before.file(&both))).unwrap();
     let (spec, messages) = (spec(false), [Message::user("yes?")]);
     for _ in 0..2 {
         ask(&client, &spec, &messages).await.0.unwrap();

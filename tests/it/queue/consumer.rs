@@ -10,7 +10,7 @@ use std::{
 
 use longhaul_embedded::PrivateRedis;
 use longhaul_queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
-use longhaul_testkit::proxy::Proxy;
+use longhaul_testkit::proxy::FaultProxy;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
@@ -122,7 +122,7 @@ async fn polling_and_sweep_recover_flushed_wakeups() {
 #[tokio::test]
 async fn polling_finds_work_when_every_wakeup_is_lost() {
     let redis = dedicated_redis().await;
-    let proxy = Proxy::before(redis.address()).await.unwrap();
+    let proxy = FaultProxy::to(redis.address()).await.unwrap();
     let through = QueueOptions::new(proxy.url_through(redis.url()).unwrap().into(), "test");
     let consumer = Consumer::start(&through, 10, Behaviour::Finish);
     consumer.submit(1);

@@ -7,11 +7,11 @@ use longhaul_queue::{
     QueueOptions,
     model_calls::{CallAsked, CallLimits, CallPlace, ModelCalls},
 };
+use longhaul_testkit::proxy::FaultProxy;
 use uuid::Uuid;
 
 use super::world::{command, options};
 use crate::support::{
-    chaos::ChaosProxy,
     rates::{self, Admitted, Rates},
     servers::dedicated_redis,
 };
@@ -185,8 +185,8 @@ async fn thousand_questions_at_once_are_all_answered() {
     const QUESTIONS: u32 = 1_000;
     const PLACES: u32 = 400;
     let redis = dedicated_redis().await;
-    let proxy = ChaosProxy::before(redis.url()).await;
-    let through = QueueOptions::new(proxy.url_through(redis.url()).into(), "test");
+    let proxy = FaultProxy::before(redis.url()).await.unwrap();
+    let through = QueueOptions::new(proxy.url_through(redis.url()).unwrap().into(), "test");
     let calls = ModelCalls::new(&through).unwrap();
     proxy.delay(Duration::from_millis(20));
     let limits = CallLimits { at_once: Some(PLACES), ..CallLimits::default() };

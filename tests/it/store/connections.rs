@@ -4,19 +4,21 @@ use std::time::Duration;
 
 use longhaul_store::submit::{NewExecution, Submitter};
 use longhaul_store::{Store, StoreError, StoreOptions};
+use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;
 
 use crate::faults::{all_finish, several_turns, submit_many};
-use crate::support::chaos::ChaosProxy;
 use crate::support::fleet::Fleet;
 use crate::support::leases::World;
 use crate::support::wait::SOON;
 
 /// A store behind a proxy, with sessions of the application name `lent`.
-async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
-    let proxy = ChaosProxy::before(&world.db.url).await;
-    let options =
-        StoreOptions { application_name: "lent".into(), ..StoreOptions::new(proxy.url_through(&world.db.url)) };
+async fn through_proxy(world: &World) -> (FaultProxy, Store) {
+    let proxy = FaultProxy::before(&world.db.url).await.unwrap();
+    let options = StoreOptions {
+        application_name: "lent".into(),
+        ..StoreOptions::new(proxy.url_through(&world.db.url).unwrap())
+    };
     (proxy, Store::open(options).unwrap())
 }
 

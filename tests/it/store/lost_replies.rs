@@ -7,14 +7,14 @@ use longhaul_store::lease_writer::LeaseWriter;
 use longhaul_store::outcomes::{Conclusion, LeaseEnd};
 use longhaul_store::submit::{Submitted, Submitter};
 use longhaul_store::{Store, StoreOptions};
+use longhaul_testkit::proxy::FaultProxy;
 
-use crate::support::chaos::ChaosProxy;
 use crate::support::leases::{TestWorker, World, step, write};
 
 /// A store whose replies pass through a proxy.
-async fn through_proxy(world: &World) -> (ChaosProxy, Store) {
-    let proxy = ChaosProxy::before(&world.db.url).await;
-    let options = StoreOptions { max_connections: 2, ..StoreOptions::new(proxy.url_through(&world.db.url)) };
+async fn through_proxy(world: &World) -> (FaultProxy, Store) {
+    let proxy = FaultProxy::before(&world.db.url).await.unwrap();
+    let options = StoreOptions { max_connections: 2, ..StoreOptions::new(proxy.url_through(&world.db.url).unwrap()) };
     (proxy, Store::open(options).unwrap())
 }
 
@@ -27,7 +27,7 @@ async fn submit_with_lost_reply_is_stored_once() {
     let id = execution.id;
     let lost = proxy.lose_reply("insert into idempotency_keys", "SELECT 1");
     assert_eq!(submitter.submit(execution).await.unwrap(), Submitted::Created(id));
-    lost.lost().await;
+    lost.lost().await.unwrap();
     assert_eq!(world.events(id).await, ["submitted"]);
     world.check().await;
 }
@@ -42,12 +42,12 @@ async fn step_and_end_with_lost_replies_are_written_once() {
     let writer = LeaseWriter::spawn(&store, worker.id, Duration::from_secs(20));
     let lost = proxy.lose_reply("insert into steps as s", "UPDATE 1");
     writer.record(write(&claimed, 1, vec![step(1, Turn, "one")])).await.unwrap();
-    lost.lost().await;
+    lost.lost().await.unwrap();
     let conclusion = Conclusion::Finish { output: "7".into() };
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
     let end = LeaseEnd { id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
     writer.conclude(end).await.unwrap();
-    lost.lost().await;
+    lost.lost().await.unwrap();
     assert_eq!(world.events(id).await, ["submitted", "claimed", "turn", "finished"]);
     let turns: i32 = sqlx::query_scalar("select turns from executions").fetch_one(world.pool()).await.unwrap();
     assert_eq!(turns, 1);
@@ -62,7 +62,7 @@ async fn claim_with_lost_reply_is_found_and_released() {
     let worker = TestWorker::start(&store).await;
     let lost = proxy.lose_reply("longhaul_claim(", "SELECT 1");
     assert!(worker.try_claim(1).await.unwrap_err().is_retryable());
-    lost.lost().await;
+    lost.lost().await.unwrap();
     assert!(!store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap()[0].is_settled);
     world.shift_clock(6.0).await;
     let held = store.leases_of(worker.id, Duration::from_secs(5)).await.unwrap();
@@ -72,7 +72,7 @@ async fn claim_with_lost_reply_is_found_and_released() {
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
     let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion, write: None };
     worker.writer.conclude(end).await.unwrap();
-    lost.lost().await;
+    lost.lost().await.unwrap();
     assert_eq!(worker.claim_one().await.id, id);
     world.check().await;
 }

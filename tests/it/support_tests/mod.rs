@@ -1,8 +1,8 @@
 //! Tests of the test support: a proxy that does not cut or a server that outlives its owner would make other tests
 //! pass for the wrong reason.
 
-mod chaos;
 mod db;
 mod owner;
+mod proxy;
 mod servers;
 mod wait;

@@ -173,7 +173,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
     match kind {
         FaultKind::KillWorker => kill_worker(fleet, victim).await?,
         FaultKind::PauseWorker => pause_worker(fleet, victim).await,
-        FaultKind::PartitionWorker => partition_worker(fleet, victim).await,
+        FaultKind::PartitionWorker => partition_worker(fleet, victim).await?,
         FaultKind::RollingRestart => rolling_restart(fleet).await?,
         FaultKind::KillApi => kill_api(fleet).await?,
         FaultKind::PauseApi => pause_api(fleet).await,
@@ -190,10 +190,11 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
         }
         FaultKind::PostgresPause => pause_server(&fleet.postgres, BEYOND_LEASE).await?,
         FaultKind::EndSessions => drop(fleet.store.terminate_other_sessions().await?),
-        FaultKind::CutConnections => fleet.members().for_each(|member| {
-            member.postgres.cut();
-            member.redis.cut();
-        }),
+        FaultKind::CutConnections => {
+            for member in fleet.members() {
+                tokio::join!(member.postgres.drop_connections(), member.redis.drop_connections());
+            }
+        }
         FaultKind::LoseReplies => {
             fleet.members().for_each(|member| member.postgres.lose_replies(LOST_REPLIES));
             sleep(OUTAGE).await;
@@ -254,10 +255,10 @@ async fn pause_worker(fleet: &mut Fleet, victim: usize) {
     fleet.workers[victim].resume();
 }
 
-async fn partition_worker(fleet: &mut Fleet, victim: usize) {
-    fleet.workers[victim].postgres.hold();
+async fn partition_worker(fleet: &mut Fleet, victim: usize) -> anyhow::Result<()> {
+    fleet.workers[victim].postgres.black_hole();
     sleep(BEYOND_LEASE).await;
-    fleet.workers[victim].postgres.pass();
+    Ok(fleet.workers[victim].postgres.pass().await?)
 }
 
 async fn kill_api(fleet: &mut Fleet) -> anyhow::Result<()> {
@@ -294,13 +295,15 @@ async fn rolling_restart(fleet: &mut Fleet) -> anyhow::Result<()> {
 /// Empties Redis while it holds wake-ups. A listening worker takes a wake-up from its list at once, so the workers'
 /// connections to Redis are held until the list is not empty.
 async fn flush_redis(fleet: &mut Fleet) -> anyhow::Result<()> {
-    fleet.workers.iter().for_each(|worker| worker.redis.hold());
+    fleet.workers.iter().for_each(|worker| worker.redis.black_hole());
     let give_up = Instant::now() + SOMETHING_TO_LOSE;
     while fleet.wakeups.depth(&fleet.queue).await? == 0 && Instant::now() < give_up {
         sleep(WAKEUPS_EVERY).await;
     }
     let lost = fleet.wakeups.flush_all(&fleet.queue).await?;
-    fleet.workers.iter().for_each(|worker| worker.redis.pass());
+    for worker in &fleet.workers {
+        worker.redis.pass().await?;
+    }
     complain_of_nothing(fleet, FaultKind::RedisFlush, lost);
     Ok(())
 }

@@ -21,7 +21,7 @@ use longhaul_store::{
     Store, StoreOptions,
     api_keys::{Pepper, Scope},
 };
-use longhaul_testkit::proxy::Proxy;
+use longhaul_testkit::proxy::FaultProxy;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -96,8 +96,8 @@ pub(super) struct Member {
     args: Vec<String>,
     starts: u32,
     process: Option<RoleProcess>,
-    pub(super) postgres: Proxy,
-    pub(super) redis: Proxy,
+    pub(super) postgres: FaultProxy,
+    pub(super) redis: FaultProxy,
 }
 
 /// The model server and the tool server, which count requests.
@@ -241,7 +241,7 @@ impl Member {
         postgres: &PrivatePostgres,
         redis: &PrivateRedis,
     ) -> anyhow::Result<Self> {
-        let (postgres, redis) = (Proxy::before(postgres.address()).await?, Proxy::before(redis.address()).await?);
+        let (postgres, redis) = tokio::try_join!(FaultProxy::to(postgres.address()), FaultProxy::to(redis.address()))?;
         Ok(Self { name, args, starts: 0, process: None, postgres, redis })
     }
 

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use longhaul_testkit::proxy::FaultProxy;
 use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::support::chaos::ChaosProxy;
 use crate::support::db::TestDb;
 use crate::support::wait::{SOON, within};
 
@@ -44,8 +44,8 @@ impl Echo {
     }
 }
 
-async fn dial(proxy: &ChaosProxy) -> TcpStream {
-    let authority = proxy.url_through("redis://elsewhere:1/").replace("redis://", "");
+async fn dial(proxy: &FaultProxy) -> TcpStream {
+    let authority = proxy.url_through("redis://elsewhere:1/").unwrap().replace("redis://", "");
     TcpStream::connect(authority.trim_end_matches('/')).await.unwrap()
 }
 
@@ -64,22 +64,22 @@ async fn answer(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn cut_ends_connections_and_refuses_new_ones() {
     let echo = Echo::start("a:").await;
-    let proxy = ChaosProxy::start(echo.address).await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
     let mut stream = dial(&proxy).await;
     assert_eq!(ask(&mut stream, "one").await, "a:one");
     proxy.cut().await;
     assert_eq!(answer(&mut stream).await, "");
-    let authority = proxy.url_through("redis://elsewhere:1/").replace("redis://", "");
+    let authority = proxy.url_through("redis://elsewhere:1/").unwrap().replace("redis://", "");
     let refused = TcpStream::connect(authority.trim_end_matches('/')).await.unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
-    proxy.pass().await;
+    proxy.pass().await.unwrap();
     assert_eq!(ask(&mut dial(&proxy).await, "two").await, "a:two");
 }
 
 #[tokio::test]
 async fn dropped_connections_end_and_new_ones_are_taken() {
     let echo = Echo::start("a:").await;
-    let proxy = ChaosProxy::start(echo.address).await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
     let mut stream = dial(&proxy).await;
     assert_eq!(ask(&mut stream, "one").await, "a:one");
     proxy.drop_connections().await;
@@ -90,7 +90,7 @@ async fn dropped_connections_end_and_new_ones_are_taken() {
 #[tokio::test]
 async fn black_hole_holds_bytes_until_it_heals() {
     let echo = Echo::start("a:").await;
-    let proxy = ChaosProxy::start(echo.address).await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
     let mut old = dial(&proxy).await;
     assert_eq!(ask(&mut old, "one").await, "a:one");
     proxy.black_hole();
@@ -99,7 +99,7 @@ async fn black_hole_holds_bytes_until_it_heals() {
     new.write_all(b"three").await.unwrap();
     assert!(tokio::time::timeout(QUIET, old.read_u8()).await.is_err());
     assert!(tokio::time::timeout(QUIET, new.read_u8()).await.is_err());
-    proxy.pass().await;
+    proxy.pass().await.unwrap();
     assert_eq!(answer(&mut old).await, "a:two");
     assert_eq!(answer(&mut new).await, "a:three");
 }
@@ -107,7 +107,7 @@ async fn black_hole_holds_bytes_until_it_heals() {
 #[tokio::test]
 async fn delay_applies_in_both_directions() {
     let echo = Echo::start("a:").await;
-    let proxy = ChaosProxy::start(echo.address).await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
     let mut stream = dial(&proxy).await;
     assert_eq!(ask(&mut stream, "one").await, "a:one");
     proxy.delay(Duration::from_millis(60));
@@ -119,7 +119,7 @@ async fn delay_applies_in_both_directions() {
 #[tokio::test]
 async fn new_upstream_serves_new_connections_only() {
     let (a, b) = (Echo::start("a:").await, Echo::start("b:").await);
-    let proxy = ChaosProxy::start(a.address).await;
+    let proxy = FaultProxy::to(a.address).await.unwrap();
     let mut old = dial(&proxy).await;
     assert_eq!(ask(&mut old, "one").await, "a:one");
     proxy.set_upstream(b.address);
@@ -130,13 +130,13 @@ async fn new_upstream_serves_new_connections_only() {
 #[tokio::test]
 async fn only_the_matching_reply_is_lost() {
     let echo = Echo::start("a:").await;
-    let proxy = ChaosProxy::start(echo.address).await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
     let (mut stream, mut other) = (dial(&proxy).await, dial(&proxy).await);
     let planned = proxy.lose_reply("secret", "");
     assert_eq!(ask(&mut stream, "harmless").await, "a:harmless");
     assert_eq!(ask(&mut stream, "sec").await, "a:sec");
     assert_eq!(ask(&mut stream, "ret").await, "");
-    planned.lost().await;
+    planned.lost().await.unwrap();
     assert_eq!(ask(&mut other, "secret").await, "a:secret", "a plan applies once");
 }
 
@@ -144,13 +144,13 @@ async fn only_the_matching_reply_is_lost() {
 async fn commit_with_lost_reply_is_committed() {
     let db = TestDb::create().await;
     sqlx::query("create table notes (text text)").execute(&db.pool).await.unwrap();
-    let proxy = ChaosProxy::before(&db.url).await;
-    let mut client = PgConnection::connect(&proxy.url_through(&db.url)).await.unwrap();
+    let proxy = FaultProxy::before(&db.url).await.unwrap();
+    let mut client = PgConnection::connect(&proxy.url_through(&db.url).unwrap()).await.unwrap();
     let mut transaction = client.begin().await.unwrap();
     sqlx::query("insert into notes values ('kept')").execute(&mut *transaction).await.unwrap();
     let planned = proxy.lose_reply("COMMIT", "COMMIT");
     assert!(transaction.commit().await.is_err());
-    planned.lost().await;
+    planned.lost().await.unwrap();
     let notes: Vec<String> = sqlx::query_scalar("select text from notes").fetch_all(&db.pool).await.unwrap();
     assert_eq!(notes, ["kept"]);
 }
@@ -159,12 +159,12 @@ async fn commit_with_lost_reply_is_committed() {
 async fn prepared_statement_with_lost_reply_is_committed() {
     let db = TestDb::create().await;
     sqlx::query("create table notes (text text)").execute(&db.pool).await.unwrap();
-    let proxy = ChaosProxy::before(&db.url).await;
-    let mut client = PgConnection::connect(&proxy.url_through(&db.url)).await.unwrap();
+    let proxy = FaultProxy::before(&db.url).await.unwrap();
+    let mut client = PgConnection::connect(&proxy.url_through(&db.url).unwrap()).await.unwrap();
     let planned = proxy.lose_reply("insert into notes", "INSERT 0 1");
     let sent = sqlx::query("insert into notes values ($1)").bind("kept").execute(&mut client).await;
     assert!(sent.is_err());
-    planned.lost().await;
+    planned.lost().await.unwrap();
     let notes: Vec<String> = sqlx::query_scalar("select text from notes").fetch_all(&db.pool).await.unwrap();
     assert_eq!(notes, ["kept"]);
 }
