@@ -1,9 +1,9 @@
-//! A minimal HTTP server for the model and tool servers of `verify` and `bench`: handlers get whole requests and
-//! answer, stream or drop the connection.
+//! Serves a router on the loopback, over every version of HTTP that model providers speak.
+//!
+//! The loop of connections is not `axum::serve`, which knows no TLS and no handler that drops its connection.
 
 use std::{
     error::Error,
-    future::Future,
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
@@ -12,12 +12,15 @@ use std::{
     },
 };
 
-use futures::{Stream, TryStreamExt};
-use http_body_util::{BodyExt, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
+use axum::{
+    Router,
+    body::Body,
+    extract::DefaultBodyLimit,
+    response::{IntoResponse, Response},
+};
 use hyper::{
-    Request, Response,
-    body::{Bytes, Frame, Incoming},
-    header::CONTENT_TYPE,
+    Request,
+    body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -29,18 +32,37 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
+use tower::ServiceExt as _;
 
-/// Largest request body, in bytes; above any request of the fleet.
-const MAX_REQUEST_BYTES: usize = 16 * 1024 * 1024;
+/// Largest request body, in bytes; above any request of a test.
+const MAX_REQUEST_BYTES: usize = 64 * 1024 * 1024;
 /// Streams per HTTP/2 connection; model providers allow as many.
 const MAX_STREAMS: u32 = 100;
 
-pub type Answer = Response<UnsyncBoxBody<Bytes, HangUp>>;
+/// Drops the connection instead of answering; with HTTP/2, resets the stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HangUp {
+    /// Reason of the reset; `None` is an internal error.
+    pub reset: Option<h2::Reason>,
+}
 
-/// Drops the connection instead of answering.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is dropped on purpose")]
-pub struct HangUp;
+struct HungUp;
+
+impl IntoResponse for HangUp {
+    fn into_response(self) -> Response {
+        let mut response = Response::default();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<HangUp> for Box<dyn Error + Send + Sync> {
+    fn from(hang_up: HangUp) -> Self {
+        hang_up.reset.map_or_else(|| HungUp.into(), |reason| h2::Error::from(reason).into())
+    }
+}
 
 /// A server could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -78,18 +100,12 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Serves `handle` on a free port of the loopback. The handler's future is dropped when the client disconnects.
-    /// An error of the handler ends the connection; with HTTP/2 it resets the stream, with the reason of an
-    /// `h2::Error`.
+    /// Serves `router` on a free port of the loopback. A handler's future is dropped when the client disconnects;
+    /// a handler that returns [`HangUp`] drops the connection.
     ///
     /// # Errors
     /// No port can be bound, or no certificate can be made.
-    pub async fn start<H, F, E>(protocol: Protocol, handle: H) -> Result<Self, StartError>
-    where
-        H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
-        F: Future<Output = Result<Answer, E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>> + 'static,
-    {
+    pub async fn start(protocol: Protocol, router: Router) -> Result<Self, StartError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (tls, certificate) = match protocol {
@@ -98,6 +114,7 @@ impl HttpServer {
             Protocol::Http2 => Some(tls(b"h2")?),
         }
         .unzip();
+        let router = router.layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES));
         let connections = Arc::new(AtomicUsize::new(0));
         let opened = connections.clone();
         let serving = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -107,7 +124,7 @@ impl HttpServer {
                     accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                         let _ = stream.set_nodelay(true);
                         opened.fetch_add(1, Ordering::Relaxed);
-                        connections.spawn(serve(protocol, tls.clone(), stream, handle.clone()));
+                        connections.spawn(serve(protocol, tls.clone(), stream, router.clone()));
                     },
                     Some(_) = connections.join_next() => {}
                 }
@@ -154,13 +171,8 @@ pub fn tls(protocol: &[u8]) -> Result<(TlsAcceptor, String), StartError> {
 }
 
 /// Serves one connection until it ends; errors of the connection are ignored.
-async fn serve<H, F, E>(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, handle: H)
-where
-    H: Fn(Request<Bytes>) -> F + Clone + Send + 'static,
-    F: Future<Output = Result<Answer, E>> + Send + 'static,
-    E: Into<Box<dyn Error + Send + Sync>> + 'static,
-{
-    let service = service_fn(move |request| answer(handle.clone(), request));
+async fn serve(protocol: Protocol, tls: Option<TlsAcceptor>, stream: TcpStream, router: Router) {
+    let service = service_fn(move |request| answer(router.clone(), request));
     let Some(tls) = tls else {
         drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         return;
@@ -177,36 +189,13 @@ where
     }
 }
 
-async fn answer<H, F, E>(handle: H, request: Request<Incoming>) -> Result<Answer, Box<dyn Error + Send + Sync>>
-where
-    H: Fn(Request<Bytes>) -> F,
-    F: Future<Output = Result<Answer, E>>,
-    E: Into<Box<dyn Error + Send + Sync>> + 'static,
-{
-    let (parts, body) = request.into_parts();
-    let body = Limited::new(body, MAX_REQUEST_BYTES).collect().await.map_err(|_| HangUp)?.to_bytes();
-    handle(Request::from_parts(parts, body)).await.map_err(Into::into)
-}
-
-/// Builds an answer with a complete body.
-///
-/// # Errors
-/// The status code is invalid.
-pub fn whole(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Result<Answer, HangUp> {
-    build(status, content_type, Full::new(body.into()).map_err(|never| match never {}).boxed_unsync())
-}
-
-/// Builds a streamed answer. An error item drops the connection.
-///
-/// # Errors
-/// None; the result type is that of [`whole`].
-pub fn stream(
-    content_type: &'static str,
-    pieces: impl Stream<Item = Result<Bytes, HangUp>> + Send + 'static,
-) -> Result<Answer, HangUp> {
-    build(200, content_type, StreamBody::new(pieces.map_ok(Frame::data)).boxed_unsync())
-}
-
-fn build(status: u16, content_type: &'static str, body: UnsyncBoxBody<Bytes, HangUp>) -> Result<Answer, HangUp> {
-    Response::builder().status(status).header(CONTENT_TYPE, content_type).body(body).map_err(|_| HangUp)
+async fn answer(router: Router, request: Request<Incoming>) -> Result<Response, Box<dyn Error + Send + Sync>> {
+    let response = match router.oneshot(request.map(Body::new)).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    };
+    match response.extensions().get::<HangUp>() {
+        Some(hang_up) => Err((*hang_up).into()),
+        None => Ok(response),
+    }
 }

@@ -3,4 +3,5 @@
 
 pub mod http_server;
 pub mod mcp_server;
+pub mod model;
 pub mod proxy;

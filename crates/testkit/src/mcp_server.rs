@@ -1,28 +1,38 @@
 //! A minimal MCP server for `verify` and `bench`: tools over streamable HTTP, without sessions or server-sent
 //! streams.
 
-use hyper::{Method, Request, body::Bytes};
+use axum::{
+    Json, Router,
+    body::Bytes,
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+    routing::post,
+};
 use serde_json::{Value, json};
 
-use crate::http_server::{self, Answer, HangUp};
+use crate::http_server::HangUp;
 
-/// Answers one request: `tools` for `tools/list`, and the text that `call` returns for `tools/call`.
-///
-/// # Errors
-/// `call` drops the connection.
-pub async fn answer<F: Future<Output = Result<String, HangUp>>>(
-    request: &Request<Bytes>,
+/// A server at `/mcp` that answers `tools` to `tools/list`, and the text that `call` returns for the headers and the
+/// parameters to `tools/call`. GET (stream) and DELETE (session) get 405, after which a client continues without
+/// them.
+pub fn router<F>(tools: Value, call: impl Fn(HeaderMap, Value) -> F + Clone + Send + Sync + 'static) -> Router
+where
+    F: Future<Output = Result<String, HangUp>> + Send + 'static,
+{
+    let answer = move |headers, body| answer(tools.clone(), call.clone(), headers, body);
+    Router::new().route("/mcp", post(answer))
+}
+
+async fn answer<F: Future<Output = Result<String, HangUp>>>(
     tools: Value,
-    call: impl FnOnce(Value) -> F,
-) -> Result<Answer, HangUp> {
-    // GET (stream) and DELETE (session) get 405, after which a client continues without them.
-    if request.method() != Method::POST {
-        return http_server::whole(405, "text/plain", "only POST");
-    }
-    let Ok(mut message) = serde_json::from_slice::<Value>(request.body()) else {
-        return http_server::whole(400, "text/plain", "not JSON");
+    call: impl Fn(HeaderMap, Value) -> F,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, HangUp> {
+    let Ok(mut message) = serde_json::from_slice::<Value>(&body) else {
+        return Ok((StatusCode::BAD_REQUEST, "not JSON").into_response());
     };
-    let Some(id) = message.get("id").cloned() else { return http_server::whole(202, "text/plain", "") };
+    let Some(id) = message.get("id").cloned() else { return Ok(StatusCode::ACCEPTED.into_response()) };
     let params = message["params"].take();
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({
@@ -32,19 +42,19 @@ pub async fn answer<F: Future<Output = Result<String, HangUp>>>(
         "ping" => json!({}),
         "tools/list" => json!({ "tools": tools }),
         "tools/call" => {
-            let text = call(params).await?;
+            let text = call(headers, params).await?;
             json!({ "content": [{ "type": "text", "text": text }], "isError": false })
         }
         other => {
             let error = json!({ "code": -32601, "message": format!("no method {other}") });
-            let body = json!({ "jsonrpc": "2.0", "id": id, "error": error });
-            return http_server::whole(200, "application/json", body.to_string());
+            return Ok(Json(json!({ "jsonrpc": "2.0", "id": id, "error": error })).into_response());
         }
     };
-    http_server::whole(200, "application/json", json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string())
+    Ok(Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response())
 }
 
 /// Describes a tool whose arguments are all integers, for `tools/list`.
+#[must_use]
 pub fn listed(name: &str, description: &str, arguments: &[&str]) -> Value {
     let properties: serde_json::Map<String, Value> =
         arguments.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" }))).collect();

@@ -1,9 +1,9 @@
 //! Calls that can never run are classified once nothing else can happen; the run never waits for them.
 
+use longhaul_testkit::model::{Gate, ev_gate, reply_events};
 use serde_json::json;
 
 use super::kit::{Run, Stage, WORK, referring, work};
-use crate::support::llm::{Gate, ev_gate, reply_events};
 
 #[tokio::test]
 async fn mutually_reading_calls_are_a_cycle_c21() {

@@ -4,12 +4,12 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{Detached, ToolRef, ToolSettings},
 };
+use longhaul_testkit::model::{Captured, Gate, ev_gate, ev_text, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Run, Stage, WORK, any_answer, call_of, referring, work};
 use crate::support::{
     fleet::{Fleet, PATIENCE},
-    llm::{Captured, Gate, ev_gate, ev_text, reply_events, reply_text},
     wait::within,
 };
 

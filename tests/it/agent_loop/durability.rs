@@ -9,15 +9,13 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{control::Cancelled, ledger::EffectState};
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
 use longhaul_worker::probe::{Point, Probe};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::kit::{ACT, PUT, Stage, WORK, any_answer, call_of, ledger, referring, results_in_order, work};
-use crate::support::{
-    fleet::{Fleet, FleetWorker, PATIENCE},
-    llm::{Gate, ev_gate, ev_text, reply_events, reply_text},
-};
+use crate::support::fleet::{Fleet, FleetWorker, PATIENCE};
 
 /// A fleet that detects dead workers within seconds.
 pub(super) async fn quick_fleet() -> Fleet {

@@ -5,10 +5,10 @@ use longhaul_sdk::{
     spec::{AgentLimits, ToolRef},
 };
 use longhaul_store::ledger::EffectState;
+use longhaul_testkit::model::{ev_call, ev_call_raw, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, ledger, referring, results_in_order, work};
-use crate::support::llm::{ev_call, ev_call_raw, reply_events, reply_text};
 
 #[tokio::test]
 async fn bad_parameters_prevent_the_call_and_are_shown_c26() {

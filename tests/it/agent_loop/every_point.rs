@@ -12,6 +12,7 @@ use std::{
 use longhaul_sdk::{AgentSpec, DefinitionSpec, ValidatorResponse, spec::ValidatorRef};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
+use longhaul_testkit::model::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_events};
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
@@ -22,7 +23,6 @@ use super::{
 use crate::{
     support::{
         fleet::{Fleet, FleetWorker, PATIENCE},
-        llm::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_events},
         wait::eventually,
     },
     worker::{journal::Holds, kit::TestValidator},

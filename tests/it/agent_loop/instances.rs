@@ -1,10 +1,10 @@
 //! Instances: one plan over many items.
 
 use longhaul_sdk::{AgentSpec, spec::InstancesSpec};
+use longhaul_testkit::model::reply_events;
 use serde_json::json;
 
 use super::kit::{Run, Stage, referring, work};
-use crate::support::llm::reply_events;
 
 #[tokio::test]
 async fn instance_sees_its_own_and_shared_writes_c58() {

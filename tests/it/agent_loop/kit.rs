@@ -14,6 +14,7 @@ use longhaul_store::{
     history::Bodies,
     ledger::{EffectState, LedgerEntry},
 };
+use longhaul_testkit::model::{Captured, Ev, Gate, Reply, ev_call, reply_text};
 use longhaul_worker::WorkerBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,7 +22,6 @@ use tokio::sync::watch;
 
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE, agent},
-    llm::{Captured, Ev, Gate, Reply, ev_call, reply_text},
     wait::within,
 };
 

@@ -4,14 +4,11 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{AgentLimits, LatentToolSpec},
 };
+use longhaul_testkit::model::{Captured, ev_call, reply_calls, reply_events};
 use serde_json::{Value, json, value::RawValue};
 
 use super::kit::{Run, Stage, WORK, call_of, referring, with_output_schema, work};
-use crate::support::{
-    fleet::PATIENCE,
-    llm::{Captured, ev_call, reply_calls, reply_events},
-    wait::eventually,
-};
+use crate::support::{fleet::PATIENCE, wait::eventually};
 
 const DECIDE: &str = "decide";
 

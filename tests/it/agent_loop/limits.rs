@@ -3,12 +3,12 @@
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Cancelled;
+use longhaul_testkit::model::{Captured, Reply, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Stage, WORK, any_answer, call_of, referring, work};
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE},
-    llm::{Captured, Reply, reply_events, reply_text},
     wait::eventually,
 };
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::ToolRef};
+use longhaul_testkit::model::reply_calls;
 use serde_json::json;
 
 use crate::support::{
     fleet::{Fleet, agent},
-    llm::reply_calls,
     process::WorkerProcess,
     wait::eventually,
 };

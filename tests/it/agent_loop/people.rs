@@ -12,13 +12,13 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, Verdict};
+use longhaul_testkit::model::{Gate, Reply, ev_call, reply_events, reply_text};
 use longhaul_worker::{WorkerBuilder, probe::Probe};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE, agent},
-    llm::{Gate, Reply, ev_call, reply_events, reply_text},
     wait::eventually,
 };
 

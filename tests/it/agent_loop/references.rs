@@ -1,10 +1,10 @@
 //! References between the calls of one reply: which call waits for which, and which value is read.
 
 use longhaul_sdk::DefinitionSpec;
+use longhaul_testkit::model::{Gate, ev_call, ev_gate, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{Run, Stage, Wire, any_answer, referring, work};
-use crate::support::llm::{Gate, ev_call, ev_gate, reply_events, reply_text};
 
 #[tokio::test]
 async fn call_reading_a_path_waits_for_its_writer_c09() {

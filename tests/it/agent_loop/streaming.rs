@@ -6,10 +6,10 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{AgentLimits, Launch, ToolRef, ToolSettings},
 };
+use longhaul_testkit::model::{Ev, Gate, Reply, ev_call_raw, ev_cut, ev_gate, ev_text, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{ACT, Run, Stage, WORK, Wire, any_answer, call_of, referring, results_in_order, work};
-use crate::support::llm::{Ev, Gate, Reply, ev_call_raw, ev_cut, ev_gate, ev_text, reply_events, reply_text};
 
 async fn start(wire: Wire, agent: &AgentSpec, stage: &Stage, replies: impl IntoIterator<Item = Reply>) -> Run {
     Run::start_on(wire.fleet().await, &any_answer(), agent, stage, json!({}), replies).await

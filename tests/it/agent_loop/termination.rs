@@ -4,18 +4,13 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ValidatorResponse,
     spec::{AgentLimits, OutputMode, ValidatorRef},
 };
+use longhaul_testkit::model::{Captured, Ev, Reply, ev_call, ev_text, reply_calls, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{
     ACT, Run, Stage, WORK, Wire, any_answer, call_of, referring, results_in_order, with_output_schema, work,
 };
-use crate::{
-    support::{
-        fleet::Fleet,
-        llm::{Captured, Ev, Reply, ev_call, ev_text, reply_calls, reply_events, reply_text},
-    },
-    worker::kit::TestValidator,
-};
+use crate::{support::fleet::Fleet, worker::kit::TestValidator};
 
 const SUBMIT: &str = "submit_output";
 

@@ -6,6 +6,7 @@ use std::{
 };
 
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait, spec::ToolRef};
+use longhaul_testkit::model::{Gate, ev_call, reply_events, reply_text};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::json;
 
@@ -13,10 +14,7 @@ use super::{
     durability::{Order, held_at, quick_fleet},
     kit::{Stage, any_answer, referring, results_in_order},
 };
-use crate::support::{
-    fleet::PATIENCE,
-    llm::{Gate, ev_call, reply_events, reply_text},
-};
+use crate::support::fleet::PATIENCE;
 
 /// Pays once for each key, so it may run in parallel and again. Of two parallel calls, the one that came first ends
 /// last.

@@ -4,14 +4,12 @@ use longhaul_sdk::{
     AgentSpec, ToolEffect,
     spec::{BudgetSpec, ModelSpec},
 };
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 
 use super::{Shell, nobody};
 use crate::{
-    support::{
-        fleet::{Fleet, agent},
-        llm::{reply_calls, reply_text},
-    },
+    support::fleet::{Fleet, agent},
     worker::kit::{TestTool, agent_with, definition, said},
 };
 

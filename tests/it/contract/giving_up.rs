@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_testkit::model::Gate;
 use serde_json::json;
 
 use super::kit::{Backend, PATH, TOKEN, named};
@@ -9,7 +10,6 @@ use crate::{
     contract_engine::kit::{Answer, says},
     support::{
         fleet::PATIENCE,
-        llm::Gate,
         process::WorkerProcess,
         wait::{SOON, eventually, within},
     },

@@ -29,7 +29,7 @@ use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::fleet::Fleet;
-pub(crate) use crate::support::llm::Gate;
+pub(crate) use longhaul_testkit::model::Gate;
 
 /// Answer of a stub.
 #[derive(Debug, Clone)]

@@ -1,10 +1,10 @@
 //! A worker is killed in the middle of a run, and another one resumes it.
 
 use longhaul_shared::domain::contract::CallList;
+use longhaul_testkit::model::Gate;
 use serde_json::{Value, json};
 
 use super::kit::{Answer, Engine, calls, printed, says, searching};
-use crate::support::llm::Gate;
 
 fn retrieving(engine: &Engine) -> longhaul_shared::domain::contract::ContractRun {
     let mut run = engine.run_with_tools();

@@ -1,10 +1,10 @@
 //! Status events of a run for its followers.
 
 use longhaul_shared::domain::{ExecutionId, contract::ContractRun};
+use longhaul_testkit::model::Gate;
 use serde_json::{Value, json};
 
 use super::kit::{Answer, Engine, calls, printed, says, searching};
-use crate::support::llm::Gate;
 
 async fn stages(engine: &Engine, id: ExecutionId) -> Vec<String> {
     let told: Vec<Value> =

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_testkit::model::reply_silent;
 use rustix::process::Signal;
 use serde_json::json;
 
 use super::{asked, several_turns, worker};
 use crate::support::{
     fleet::{Fleet, PATIENCE},
-    llm::reply_silent,
     process::WorkerProcess,
     wait::eventually,
 };

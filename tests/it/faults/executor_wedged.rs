@@ -3,11 +3,11 @@
 use std::{os::unix::process::ExitStatusExt as _, time::Duration};
 
 use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use serde_json::json;
 
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
-    llm::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text},
     process::WorkerProcess,
     wait::{eventually, within},
 };

@@ -2,15 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{LOAD_PATIENCE, all_finish, nothing_ran_twice, several_turns, submit_many};
-use crate::support::{
-    fleet::Fleet,
-    llm::{Gate, ev_gate, ev_text, reply_events},
-    process::WorkerProcess,
-    wait::eventually,
-};
+use crate::support::{fleet::Fleet, process::WorkerProcess, wait::eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_worker_does_not_spin() {

@@ -21,13 +21,13 @@ use std::{collections::BTreeSet, time::Duration};
 
 use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
 use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 
 use crate::support::{
     fleet::{Fleet, FleetWorker, agent},
-    llm::{reply_calls, reply_text},
     tools::{Die, Echo},
     wait::eventually,
 };

@@ -2,15 +2,11 @@
 
 use std::time::Duration;
 
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::json;
 
 use super::{LOAD_PATIENCE, several_turns, submit_many, worker};
-use crate::support::{
-    fleet::Fleet,
-    llm::{reply_calls, reply_text},
-    process::WorkerProcess,
-    wait::eventually,
-};
+use crate::support::{fleet::Fleet, process::WorkerProcess, wait::eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_process_killer_among_many_fails() {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
 use longhaul_store::quarantine::{QuarantineRules, Tended};
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 
 use crate::support::{
     fleet::{Fleet, agent},
-    llm::{reply_calls, reply_text},
     process::WorkerProcess,
     wait::eventually,
 };

@@ -10,6 +10,7 @@ use futures::{StreamExt, stream};
 use longhaul_sdk::DefinitionSpec;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{Store, StoreOptions};
+use longhaul_testkit::model::{reply_calls, reply_text};
 use longhaul_testkit::proxy::FaultProxy;
 use rustix::process::Signal;
 use serde_json::json;
@@ -19,7 +20,6 @@ use crate::support::{
     db::TestDb,
     fleet::{Fleet, agent},
     leases::TestWorker,
-    llm::{reply_calls, reply_text},
     process::WorkerProcess,
     wait::{SOON, eventually},
 };

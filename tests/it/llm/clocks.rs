@@ -4,18 +4,19 @@ use std::time::Duration;
 
 use longhaul_llm::{Clocks, ModelError, ProviderKind};
 use longhaul_sdk::{FailureClass, FailureCode};
+use longhaul_testkit::model::{
+    ModelServer, ev_finish, ev_raw, ev_stall, ev_text, reply_events, reply_silent, reply_text,
+};
+use longhaul_llm::{Clocks, ModelError, ProviderKind};
 use serde_json::json;
 
 use super::{WAYS, outcome, patient};
-use crate::support::{
-    llm::{FakeLlm, ev_finish, ev_raw, ev_stall, ev_text, reply_events, reply_silent, reply_text},
-    wait::{SOON, eventually},
-};
+use crate::support::wait::{SOON, eventually};
 
 const SHORT: Duration = Duration::from_millis(200);
 
 /// Asserts that the error names the clock and is transient, and that the connection is closed.
-async fn assert_ran_out(server: &FakeLlm, error: ModelError, clock: &str) {
+async fn assert_ran_out(server: &ModelServer, error: ModelError, clock: &str) {
     let failure = error.to_failure();
     assert_eq!((failure.class, &failure.code), (FailureClass::Transient, &FailureCode::MODEL_TIMEOUT), "{error:?}");
     assert_eq!(failure.detail, Some(json!({ "clock": clock, "after_ms": 200 })));
@@ -48,7 +49,7 @@ async fn unaccepted_connection_runs_out_the_connect_clock() {
 
 #[tokio::test]
 async fn silence_runs_out_the_first_token_clock() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { first_token: SHORT, ..patient() };
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         server.push(reply_silent());
@@ -63,7 +64,7 @@ async fn silence_runs_out_the_first_token_clock() {
 
 #[tokio::test]
 async fn stall_after_first_token_runs_out_gap_clock() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { gap: SHORT, ..patient() };
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         server.push(reply_events([ev_text("so"), ev_stall()]));
@@ -74,7 +75,7 @@ async fn stall_after_first_token_runs_out_gap_clock() {
 
 #[tokio::test]
 async fn a_trickle_runs_out_the_total_clock() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { total: SHORT, ..patient() };
     for (kind, stream) in WAYS {
         server.push(reply_text(&"word ".repeat(100)).chunks_of(3).trickle(Duration::from_millis(20)));
@@ -85,7 +86,7 @@ async fn a_trickle_runs_out_the_total_clock() {
 
 #[tokio::test]
 async fn whole_reply_ignores_the_first_token_clock() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { first_token: Duration::from_millis(50), ..patient() };
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         server.push(reply_text("late").delay(SHORT));
@@ -98,7 +99,7 @@ async fn whole_reply_ignores_the_first_token_clock() {
 
 #[tokio::test]
 async fn a_trickle_within_the_gap_is_healthy() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { first_token: Duration::from_secs(5), gap: Duration::from_secs(5), ..patient() };
     for (kind, stream) in WAYS {
         server.push(reply_text("slow but sure").chunks_of(50).trickle(Duration::from_millis(5)));
@@ -108,7 +109,7 @@ async fn a_trickle_within_the_gap_is_healthy() {
 
 #[tokio::test]
 async fn complete_reply_does_not_wait_for_its_end_mark() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let clocks = Clocks { gap: Duration::from_secs(1), ..patient() };
     let finish = r#"data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#;
     server.push(reply_events([ev_text("all"), ev_raw(&format!("{finish}\n\n")), ev_stall(), ev_finish("stop")]));

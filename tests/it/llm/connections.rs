@@ -3,9 +3,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use axum::{Router, http::header::CONTENT_TYPE};
 use futures::{StreamExt, stream::FuturesUnordered};
-use longhaul_testkit::http_server::{self, HttpServer, Protocol};
-use longhaul_testkit::proxy::FaultProxy;
+use longhaul_testkit::{
+    http_server::{HttpServer, Protocol},
+    proxy::FaultProxy,
+};
 use longhaul_llm::{ChatModel, Message, ModelError, ModelsError};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -27,14 +30,15 @@ impl Gated {
     async fn start(protocol: Protocol) -> Self {
         let (arriving, arrived) = watch::channel(0);
         let (open, opened) = watch::channel(false);
-        let server = HttpServer::start(protocol, move |_| {
+        let answer = move || {
             let (arriving, mut opened) = (arriving.clone(), opened.clone());
             async move {
                 arriving.send_modify(|count| *count += 1);
                 let _ = opened.wait_for(|open| *open).await;
-                http_server::whole(200, "application/json", REPLY)
+                ([(CONTENT_TYPE, "application/json")], REPLY)
             }
-        });
+        };
+        let server = HttpServer::start(protocol, Router::new().fallback(answer));
         Self { server: server.await.unwrap(), arrived, open, dir: tempfile::tempdir().unwrap() }
     }
 

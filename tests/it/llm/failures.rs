@@ -5,18 +5,19 @@ use std::{error::Error, time::Duration};
 
 use longhaul_llm::{FinishReason, Message, ModelError};
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
+use longhaul_testkit::model::{
+    ModelServer, Reply, ev_call, ev_cut, ev_end, ev_error, ev_finish, ev_raw, ev_text, reply_events, reply_status,
+    reply_text,
+};
+use longhaul_llm::{FinishReason, Message, ModelError};
 use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{KEY, WAYS, ask, client, outcome, patient, spec};
-use crate::support::llm::{
-    FakeLlm, Reply, ev_call, ev_cut, ev_end, ev_error, ev_finish, ev_raw, ev_text, reply_events, reply_status,
-    reply_text,
-};
 
 /// Returns the failure of a reply; every way to ask must agree on class, code and wait.
 async fn failure(reply: Reply) -> Failure {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let mut failures = Vec::new();
     for (kind, stream) in WAYS {
         server.push(reply.clone());
@@ -119,7 +120,7 @@ async fn a_cut_reply_is_transient() {
         assert_eq!(kind_of(&failure), (FailureClass::Transient, "model_stream_cut"));
     }
     // Only a stream can end this way: the length of a whole reply is known.
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for kind in [WAYS[0].0, WAYS[2].0] {
         server.push(reply_events([ev_text("so"), ev_end()]));
         let error = outcome(&server, kind, true, patient()).await.unwrap_err();
@@ -211,7 +212,7 @@ async fn a_refusal_is_permanent() {
 
 #[tokio::test]
 async fn a_stream_cut_after_complete_calls_carries_them() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for kind in [WAYS[0].0, WAYS[2].0] {
         let arguments = json!({ "q": "a" });
         server.push(reply_events([
@@ -230,7 +231,7 @@ async fn a_stream_cut_after_complete_calls_carries_them() {
 
 #[tokio::test]
 async fn a_reply_at_the_output_limit_is_no_failure() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for (kind, stream) in WAYS {
         server.push(reply_events([ev_text("as far as"), ev_finish("length")]));
         let reply = outcome(&server, kind, stream, patient()).await.unwrap();

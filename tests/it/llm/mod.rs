@@ -8,14 +8,14 @@ mod unprocessed;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
+use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_testkit::model::ModelServer;
 use longhaul_llm::{
     ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, ProviderConfig,
     ProviderKind, ReplyEvent, ToolChoice,
 };
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use serde_json::json;
-
-use crate::support::llm::FakeLlm;
 
 const KEY: &str = "secret-key-0123456789";
 
@@ -106,6 +106,11 @@ async fn ask(
 }
 
 /// Returns the server's outcome for one user message.
-async fn outcome(server: &FakeLlm, kind: ProviderKind, stream: bool, clocks: Clocks) -> Result<ModelReply, ModelError> {
+async fn outcome(
+    server: &ModelServer,
+    kind: ProviderKind,
+    stream: bool,
+    clocks: Clocks,
+) -> Result<ModelReply, ModelError> {
     ask(&client(&server.url(), kind, clocks), &spec(stream), &[Message::user("hi")]).await.0
 }

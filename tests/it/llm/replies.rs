@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use longhaul_testkit::model::{
+    Caps, Gate, ModelServer, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text,
+};
 use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{KEY, WAYS, ask, client, look_up, outcome, patient, spec};
-use crate::support::{
-    llm::{Caps, FakeLlm, Gate, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text},
-    wait::{SOON, eventually, within},
-};
+use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]
 async fn every_request_carries_key_trace_and_authorization() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for (kind, stream) in WAYS {
         server.push(reply_text("hello"));
         outcome(&server, kind, stream, patient()).await.unwrap();
@@ -36,7 +36,7 @@ async fn every_request_carries_key_trace_and_authorization() {
 
 #[tokio::test]
 async fn conversation_with_calls_round_trips() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     server.answer_with(|request| match request.replies() {
         0 => reply_calls([("look_up", json!({ "q": "a" })), ("look_up", json!({}))]).usage(100, 20),
         _ => reply_text(&format!("found {}", request.last_text())).without_usage(),
@@ -70,7 +70,7 @@ async fn conversation_with_calls_round_trips() {
 
 #[tokio::test]
 async fn equal_transcripts_send_equal_bytes() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let odd = r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800"}"#;
     let call = longhaul_llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
     let result = Message::Tool {
@@ -101,7 +101,7 @@ async fn equal_transcripts_send_equal_bytes() {
 
 #[tokio::test]
 async fn a_stream_survives_seven_byte_chunks_with_crlf() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         let arguments = json!({ "q": "Zürich 😀", "deep": { "list": [1, 2.5, null] } });
         let events = [ev_text("grüß "), ev_text("dich 😀"), ev_call("a", "look_up", &arguments)];
@@ -117,7 +117,7 @@ async fn a_stream_survives_seven_byte_chunks_with_crlf() {
 
 #[tokio::test]
 async fn call_is_reported_while_the_reply_streams() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     for kind in [ProviderKind::OpenAi, ProviderKind::Anthropic] {
         let gate = Gate::new();
         server.push(reply_events([
@@ -163,7 +163,7 @@ async fn call_is_reported_while_the_reply_streams() {
 
 #[tokio::test]
 async fn dropped_call_cancels_its_request() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let gate = Gate::new();
     server.push(reply_events([ev_text("so"), ev_gate(&gate)]));
     let client = client(&server.url(), ProviderKind::OpenAi, patient());
@@ -178,7 +178,7 @@ async fn dropped_call_cancels_its_request() {
 
 #[tokio::test]
 async fn whole_reply_to_a_stream_request_is_accepted() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     let whole = json!({ "choices": [{ "message": { "content": "at once" }, "finish_reason": "stop" }] });
     server.push(reply_text("").body(whole.to_string()));
     assert_eq!(outcome(&server, ProviderKind::OpenAi, true, patient()).await.unwrap().message.text(), "at once");
@@ -186,7 +186,7 @@ async fn whole_reply_to_a_stream_request_is_accepted() {
 
 #[tokio::test]
 async fn the_fake_model_refuses_a_broken_transcript() {
-    let server = FakeLlm::start().await;
+    let server = ModelServer::start().await.unwrap();
     server.answer_with(|_| reply_text("never"));
     let unanswered = longhaul_llm::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: "{}".into() };
     let transcript = [

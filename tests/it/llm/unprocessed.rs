@@ -9,12 +9,14 @@ use std::{
     },
 };
 
-use axum::http::Response;
+use axum::{
+    Router,
+    http::{HeaderMap, Response, header::CONTENT_TYPE},
+};
 use bytes::Bytes;
 use h2::Reason;
-use longhaul_testkit::http_server::{self, HttpServer, Protocol};
+use longhaul_testkit::http_server::{self, HangUp, HttpServer, Protocol};
 use longhaul_llm::{Message, ModelError};
-use reqwest::header::HeaderMap;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpListener,
@@ -31,17 +33,14 @@ async fn asked_in_spite_of(
 ) -> (Result<String, ModelError>, Vec<(HeaderMap, Bytes)>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let seeing = seen.clone();
-    let server = HttpServer::start(Protocol::Http2, move |request| {
+    let answer = move |headers: HeaderMap, body: Bytes| {
         let mut seen = seeing.lock().unwrap();
-        let (head, body) = request.into_parts();
-        seen.push((head.headers, body));
-        let answer = if seen.len() <= refused {
-            Err(h2::Error::from(reason))
-        } else {
-            Ok(http_server::whole(200, "application/json", REPLY).unwrap())
-        };
-        std::future::ready(answer)
-    });
+        seen.push((headers, body));
+        let is_refused = seen.len() <= refused;
+        let reply = ([(CONTENT_TYPE, "application/json")], REPLY);
+        std::future::ready(if is_refused { Err(HangUp { reset: Some(reason) }) } else { Ok(reply) })
+    };
+    let server = HttpServer::start(Protocol::Http2, Router::new().fallback(answer));
     let server = server.await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let ca_file = dir.path().join("ca.pem");

@@ -3,12 +3,12 @@
 use longhaul_retrieval::{DocumentFormat, IncomingDocument, OwnIndexes};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::domain::TenantId;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Map, Value, json};
 
 use crate::support::{
     api::TestApi,
     fleet::{Fleet, agent},
-    llm::{reply_calls, reply_text},
 };
 
 async fn put(indexes: &OwnIndexes, tenant: TenantId, index: &str, text: &str) {

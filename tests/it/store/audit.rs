@@ -3,13 +3,11 @@
 use longhaul_sdk::DefinitionSpec;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::audit::Leftovers;
+use longhaul_testkit::model::reply_text;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::reply_text,
-};
+use crate::support::fleet::{Fleet, agent};
 
 /// Runs one execution to its end on a fleet with one worker.
 async fn finished() -> (Fleet, ExecutionId) {

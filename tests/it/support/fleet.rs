@@ -13,6 +13,7 @@ use longhaul_store::{
     definitions::AGENT_DEFINITION,
     submit::{NewExecution, Submitted, Submitter},
 };
+use longhaul_testkit::model::ModelServer;
 use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -22,7 +23,6 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     db::TestDb,
     leases::bury,
-    llm::FakeLlm,
     redis::TestRedis,
     wait::{SOON, eventually},
 };
@@ -34,7 +34,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 pub(crate) struct Fleet {
     pub(crate) db: TestDb,
     _redis: TestRedis,
-    pub(crate) llm: FakeLlm,
+    pub(crate) llm: ModelServer,
     pub(crate) store: Store,
     pub(crate) submitter: Submitter,
     pub(crate) publisher: WakeupPublisher,
@@ -82,7 +82,7 @@ impl Fleet {
 
     /// A fleet on this database and this Redis.
     pub(crate) async fn on(db: TestDb, redis: TestRedis) -> Self {
-        let llm = FakeLlm::start().await;
+        let llm = ModelServer::start().await.unwrap();
         let store = Store::open(StoreOptions { acquire_timeout: SOON, ..StoreOptions::new(&db.url) }).unwrap();
         let queue = QueueOptions::new(SecretString::from(redis.url.clone()), &redis.prefix);
         let publisher = WakeupPublisher::start(&queue).unwrap();

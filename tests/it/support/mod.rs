@@ -6,7 +6,6 @@ pub(crate) mod db;
 pub(crate) mod fleet;
 pub(crate) mod hello;
 pub(crate) mod leases;
-pub(crate) mod llm;
 pub(crate) mod mcp;
 pub(crate) mod process;
 pub(crate) mod rates;

@@ -5,14 +5,12 @@ use std::time::Duration;
 
 use longhaul_sdk::ToolEffect;
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
+use longhaul_testkit::model::{reply_calls, reply_text};
 use longhaul_worker::probe::Point;
 use serde_json::json;
 
 use crate::{
-    support::{
-        fleet::Fleet,
-        llm::{reply_calls, reply_text},
-    },
+    support::fleet::Fleet,
     worker::{
         journal::Holds,
         kit::{TestTool, agent_with, definition},

@@ -23,6 +23,9 @@ use longhaul_store::{
     human_requests::{Decider, NewDecision, Verdict},
     schema,
 };
+use longhaul_testkit::model::{
+    Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
+};
 use longhaul_worker::probe::{Point, Probe};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -32,7 +35,6 @@ use crate::{
     support::{
         db::TestDb,
         fleet::{Fleet, FleetWorker, agent},
-        llm::{Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text},
         redis::TestRedis,
     },
     worker::{

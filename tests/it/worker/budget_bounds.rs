@@ -12,6 +12,7 @@ use longhaul_shared::config::{PriceConfig, ProviderKind};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::{Caps, Ledger};
 use longhaul_store::tenants::TenantScope;
+use longhaul_testkit::model::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};
 use longhaul_worker::WorkerBuilder;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
@@ -19,7 +20,6 @@ use serde_json::{Value, json};
 use super::journal::{Holds, quick_fleet};
 use super::kit::{TestTool, agent_with, definition};
 use crate::support::fleet::{Fleet, PATIENCE, agent};
-use crate::support::llm::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};
 use crate::support::wait::eventually;
 
 /// Prices of a token sent and a token received in billionths of a dollar: one and ten dollars per million.

@@ -8,6 +8,7 @@ use longhaul_shared::config::PriceConfig;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::{Caps, Ledger};
 use longhaul_store::tenants::TenantScope;
+use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
 use longhaul_worker::WorkerBuilder;
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use super::journal::{Holds, case_of, quick_fleet};
 use super::kit::{TestTool, agent_with, definition};
 use crate::support::fleet::{Fleet, PATIENCE, agent};
-use crate::support::llm::{reply_calls, reply_status, reply_text};
 use crate::support::wait::eventually;
 
 fn calls(max: u32) -> BudgetSpec {

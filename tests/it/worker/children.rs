@@ -5,13 +5,13 @@ use longhaul_sdk::spec::{BudgetSpec, ToolRef};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::Caps;
 use longhaul_store::tenants::TenantScope;
+use longhaul_testkit::model::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};
 use super::kit::{agent_with, definition};
 use crate::support::fleet::{Fleet, PATIENCE, agent};
-use crate::support::llm::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use crate::support::wait::eventually;
 
 /// The agent `a`, which may spawn `child` as `settings` allow.

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::RetrySpec};
 use longhaul_shared::domain::TenantId;
+use longhaul_testkit::model::reply_text;
 use serde_json::{Value, json};
 
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::reply_text,
-};
+use crate::support::fleet::{Fleet, agent};
 
 /// Runs an agent of this owner under this `tools.mcp.stdio`. Returns the execution, and true if the agent's command
 /// was started.

@@ -4,6 +4,7 @@
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::tenants::TenantScope;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
@@ -11,10 +12,7 @@ use super::{
     journal::{Holds, quick_fleet},
     kit::{TestTool, TestValidator, agent_with, definition},
 };
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::{reply_calls, reply_text},
-};
+use crate::support::fleet::{Fleet, agent};
 
 async fn commits(fleet: &Fleet, id: ExecutionId) -> i64 {
     sqlx::query_scalar(

@@ -11,6 +11,7 @@ use std::{
 
 use futures::FutureExt;
 use longhaul_sdk::DefinitionSpec;
+use longhaul_testkit::model::{reply_status, reply_text};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
@@ -18,7 +19,6 @@ use tokio::{sync::Semaphore, time::timeout};
 use crate::support::{
     counted::Counted,
     fleet::{Fleet, PATIENCE, agent},
-    llm::{reply_status, reply_text},
     wait::{eventually, within},
 };
 

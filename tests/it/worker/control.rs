@@ -6,13 +6,15 @@ use futures::FutureExt;
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Cancelled;
+use longhaul_testkit::model::{
+    Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
+};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
-    llm::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text},
     mcp::HttpMcp,
     wait::eventually,
 };

@@ -3,14 +3,12 @@
 
 use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, ToolEffect, async_trait};
 use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, agent_with, definition};
-use crate::support::{
-    fleet::{Fleet, FleetWorker},
-    llm::{reply_calls, reply_status, reply_text},
-};
+use crate::support::fleet::{Fleet, FleetWorker};
 
 /// Runs until the model throttles, then drains the worker: the record ends in the middle.
 async fn until_it_backs_off(fleet: &Fleet, worker: FleetWorker, definition: &str) -> ExecutionId {

@@ -5,13 +5,13 @@ use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Fork;
 use longhaul_store::submit::Submitted;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::fleet::Fleet;
-use crate::support::llm::{reply_calls, reply_text};
 
 /// Scripts one call of `look`, then an answer with the name of the model.
 fn answer_by_model(fleet: &Fleet) {

@@ -11,13 +11,15 @@ use longhaul_sdk::{
     Failure, FailureClass, FailureCode, ToolEffect, ToolFailure, ValidatorResponse, spec::McpServerSpec,
 };
 use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::model::{
+    Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,
+};
 use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE, agent},
-    llm::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text},
     mcp::HttpMcp,
     wait::eventually,
 };

@@ -13,10 +13,11 @@ use longhaul_sdk::{
     ValidatorResponse, async_trait,
     spec::{ToolRef, ValidatorRef},
 };
+use longhaul_testkit::model::Captured;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::support::{fleet::agent, llm::Captured};
+use crate::support::fleet::agent;
 
 /// Arguments of [`TestTool`]: any value.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

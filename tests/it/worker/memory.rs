@@ -1,11 +1,11 @@
 //! A worker over its memory limit claims nothing and stays alive (core-rules 5).
 
 use longhaul_sdk::DefinitionSpec;
+use longhaul_testkit::model::reply_text;
 use serde_json::json;
 
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
-    llm::reply_text,
     wait::eventually,
 };
 

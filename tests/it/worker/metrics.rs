@@ -2,6 +2,7 @@
 
 use longhaul_embedded::free_port;
 use longhaul_shared::http::{HttpOptions, client};
+use longhaul_testkit::model::reply_text;
 use reqwest::StatusCode;
 use rustix::process::Signal;
 use serde_json::json;
@@ -9,7 +10,6 @@ use serde_json::json;
 use super::kit::definition;
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
-    llm::reply_text,
     process::WorkerProcess,
     wait::eventually,
 };

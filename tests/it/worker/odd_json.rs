@@ -4,13 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_sdk::ToolEffect;
+use longhaul_testkit::model::{Captured, Gate, Reply, ev_call_raw, ev_gate, ev_text, reply_events, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, agent_with, definition, said};
-use crate::support::{
-    fleet::{Fleet, FleetWorker},
-    llm::{Captured, Gate, Reply, ev_call_raw, ev_gate, ev_text, reply_events, reply_text},
-};
+use crate::support::fleet::{Fleet, FleetWorker};
 
 /// Duplicate keys, signed zeros, exponents, escapes that no text can hold, numbers that no machine type holds, odd
 /// white space.

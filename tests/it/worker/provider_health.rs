@@ -15,6 +15,7 @@ use longhaul_shared::{
     domain::ExecutionId,
 };
 use longhaul_store::providers::BreakerRow;
+use longhaul_testkit::model::{Gate, ModelServer, ev_gate, reply_status, reply_text};
 use longhaul_worker::{WorkerBuilder, probe::Point};
 use serde_json::{Value, json};
 
@@ -25,7 +26,6 @@ use super::{
 use crate::support::{
     db::TestDb,
     fleet::{Fleet, FleetWorker, PATIENCE, agent},
-    llm::{FakeLlm, Gate, ev_gate, reply_status, reply_text},
     redis::TestRedis,
     servers::dedicated_redis,
     wait::eventually,
@@ -101,7 +101,7 @@ async fn spent(fleet: &Fleet) -> (i64, i64) {
     (row[0].as_i64().unwrap(), row[1].as_i64().unwrap())
 }
 
-fn quota(seconds: u64) -> crate::support::llm::Reply {
+fn quota(seconds: u64) -> longhaul_testkit::model::Reply {
     let error = json!({"error": {"message": "x", "type": "insufficient_quota", "code": "insufficient_quota"}});
     reply_status(429, "").body(error.to_string()).header("retry-after", &seconds.to_string())
 }
@@ -239,8 +239,8 @@ async fn open_breaker_survives_loss_of_redis() {
 }
 
 /// Starts a second endpoint, `spare`, and a worker that knows both.
-async fn with_spare(fleet: &Fleet) -> (FakeLlm, FleetWorker) {
-    let spare = FakeLlm::start().await;
+async fn with_spare(fleet: &Fleet) -> (ModelServer, FleetWorker) {
+    let spare = ModelServer::start().await.unwrap();
     spare.answer_with(|_| reply_text("{\"by\": \"spare\"}"));
     let mut config = fleet.config();
     let custom = config.llm.providers["custom"].clone();
@@ -612,7 +612,7 @@ async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     }
 }
 
-fn throttled(seconds: &str) -> crate::support::llm::Reply {
+fn throttled(seconds: &str) -> longhaul_testkit::model::Reply {
     reply_status(429, "slow down").header("retry-after", seconds)
 }
 

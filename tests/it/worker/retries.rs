@@ -7,13 +7,11 @@ use longhaul_sdk::{
     spec::{AgentLimits, RetrySpec},
 };
 use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::model::{Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, agent_with, definition, said};
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::{Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_status, reply_text},
-};
+use crate::support::fleet::{Fleet, agent};
 
 /// Waits until `attempt` has ended in a backoff. Returns its length in seconds by the database's clock.
 async fn backoff(fleet: &Fleet, id: ExecutionId, attempt: i64) -> f64 {

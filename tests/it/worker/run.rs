@@ -4,6 +4,7 @@ use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
 use longhaul_sdk::DefinitionSpec;
 use longhaul_store::{Store, StoreOptions};
+use longhaul_testkit::model::reply_text;
 use longhaul_worker::{WorkerBuilder, WorkerError};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     fleet::{Fleet, agent},
-    llm::reply_text,
     wait::{SOON, within},
 };
 

@@ -2,13 +2,11 @@
 
 use chrono::TimeDelta;
 use longhaul_store::submit::NewExecution;
+use longhaul_testkit::model::reply_text;
 use serde_json::json;
 
 use super::kit::definition;
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::reply_text,
-};
+use crate::support::fleet::{Fleet, agent};
 
 #[tokio::test]
 async fn failing_duty_does_not_stop_the_others() {

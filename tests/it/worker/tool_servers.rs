@@ -5,6 +5,7 @@ use std::{path::Path, time::Duration};
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{ledger::EffectState, tenants::TenantScope};
+use longhaul_testkit::model::{Captured, reply_calls, reply_text};
 use serde_json::{Value, json};
 
 use super::kit::definition;
@@ -12,7 +13,6 @@ use crate::{
     agent_loop::kit::ledger,
     support::{
         fleet::{Fleet, agent},
-        llm::{Captured, reply_calls, reply_text},
         mcp::STDIO_SERVER,
         wait::{SOON, eventually},
     },

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use longhaul_sdk::ToolEffect;
 use longhaul_shared::{domain::ExecutionId, telemetry};
+use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
 use serde_json::{Value, json};
 use tracing::dispatcher::set_default;
 
@@ -12,10 +13,7 @@ use super::{
     typed::Api,
 };
 use crate::{
-    support::{
-        fleet::Fleet,
-        llm::{reply_calls, reply_status, reply_text},
-    },
+    support::fleet::Fleet,
     telemetry::{collector, config},
 };
 

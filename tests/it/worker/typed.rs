@@ -13,15 +13,13 @@ use longhaul_shared::{
     http::{self, HttpOptions},
 };
 use longhaul_store::api_keys::Scope;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::support::{
-    fleet::{Fleet, FleetWorker},
-    llm::{reply_calls, reply_text},
-};
+use crate::support::fleet::{Fleet, FleetWorker};
 
 /// The real API over the fleet's database, with an API key.
 pub(crate) struct Api {

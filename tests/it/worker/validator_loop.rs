@@ -19,14 +19,12 @@ use longhaul_sdk::{
     definition::{Execute, run_validated},
     spec::{FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK},
 };
+use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_status, reply_text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
-use crate::support::{
-    fleet::{Fleet, agent},
-    llm::{Captured, Reply, reply_calls, reply_status, reply_text},
-};
+use crate::support::fleet::{Fleet, agent};
 
 /// Runs one execution with these replies. Returns its row and the requests it made.
 async fn run(fleet: &Fleet, definition: &str, replies: impl IntoIterator<Item = Reply>) -> (Value, Vec<Captured>) {

@@ -1,19 +1,22 @@
-//! The model of the benchmarks: an OpenAI-compatible server in this process that gives every request the same answer
-//! after a delay, with a configured number of tool rounds before the end.
+//! The model of the benchmarks: a server in this process that gives every request the same answer after a delay, with
+//! a configured number of tool rounds before the end. It parses and keeps no request, because it takes its time from
+//! the processes that are measured.
 
 use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use hyper::body::Bytes;
+use bytes::Bytes;
+use longhaul_testkit::{
+    http_server::Protocol,
+    model::{Captured, ModelServer, Reply, Switch, reply_bytes, reply_hang_up},
+};
 use tokio::sync::{mpsc, oneshot};
-
-use longhaul_testkit::http_server::{self, HangUp, HttpServer, Protocol};
 
 /// Name of the tool called in the rounds.
 pub(super) const TOOL: &str = "note";
@@ -25,9 +28,6 @@ pub(super) const PAGE_TOOL: &str = "page";
 
 /// Name of a second model of the same server, which can be made unavailable.
 pub(super) const UNSTEADY: &str = "unsteady";
-
-/// Part of a request that selects [`UNSTEADY`].
-const UNSTEADY_REQUEST: &[u8] = br#""model":"unsteady""#;
 
 /// Configuration of the answers.
 #[derive(Debug, Clone, Copy)]
@@ -49,15 +49,13 @@ impl Default for Answers {
 
 /// The running server.
 pub(super) struct Model {
-    server: HttpServer,
+    server: ModelServer,
     seen: Arc<Seen>,
 }
 
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
-    /// True while [`UNSTEADY`] is unavailable.
-    is_away: AtomicBool,
     /// Time of the first request for each execution number.
     first: Mutex<HashMap<u64, Instant>>,
     /// Receives the requests since [`Model::take_over`].
@@ -90,20 +88,9 @@ impl Model {
     pub(super) async fn start(answers: Answers) -> anyhow::Result<Self> {
         let seen = Arc::new(Seen::default());
         let noted = seen.clone();
-        let server = HttpServer::start(answers.protocol, move |request| {
-            let seen = noted.clone();
-            async move {
-                if seen.is_away.load(Ordering::Relaxed) && count(request.body(), UNSTEADY_REQUEST) > 0 {
-                    return http_server::whole(503, "application/json", "{}");
-                }
-                let reply = match seen.taken_over.get() {
-                    Some(benchmark) => ask(benchmark, request.body().len()).await?,
-                    None => answer(request.body(), answers, &seen).await,
-                };
-                http_server::whole(200, "text/event-stream", reply)
-            }
-        });
-        Ok(Self { server: server.await?, seen })
+        let server = ModelServer::builder().protocol(answers.protocol).lax().unsteady(UNSTEADY);
+        let server = server.answer_later(move |request| answer(request, answers, noted.clone()));
+        Ok(Self { server: server.start().await?, seen })
     }
 
     pub(super) fn url(&self) -> String {
@@ -120,9 +107,9 @@ impl Model {
         self.seen.requests.load(Ordering::Relaxed)
     }
 
-    /// Makes [`UNSTEADY`] unavailable or available.
-    pub(super) fn set_away(&self, is_away: bool) {
-        self.seen.is_away.store(is_away, Ordering::Relaxed);
+    /// Makes [`UNSTEADY`] unavailable and available.
+    pub(super) fn switch(&self) -> Switch {
+        self.server.switch()
     }
 
     /// Lets the benchmark answer every request from now on. `None` if it already does.
@@ -137,14 +124,23 @@ impl Model {
     }
 }
 
-/// The benchmark's answer to a request of `bytes` bytes.
-async fn ask(benchmark: &mpsc::UnboundedSender<UnansweredRequest>, bytes: usize) -> Result<Bytes, HangUp> {
+/// The benchmark's answer to a request of `bytes` bytes; `None` if it gives none.
+async fn ask(benchmark: &mpsc::UnboundedSender<UnansweredRequest>, bytes: usize) -> Option<Bytes> {
     let (reply, answered) = oneshot::channel();
-    benchmark.send(UnansweredRequest { at: Instant::now(), bytes, reply }).map_err(|_| HangUp)?;
-    answered.await.map_err(|_| HangUp)
+    benchmark.send(UnansweredRequest { at: Instant::now(), bytes, reply }).ok()?;
+    answered.await.ok()
 }
 
-async fn answer(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
+async fn answer(request: Captured, answers: Answers, seen: Arc<Seen>) -> Reply {
+    let body = &request.raw;
+    let reply = match seen.taken_over.get() {
+        Some(benchmark) => ask(benchmark, body.len()).await,
+        None => Some(planned(body, answers, &seen).await),
+    };
+    reply.map_or_else(reply_hang_up, |reply| reply_bytes("text/event-stream", reply))
+}
+
+async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
     let asked_at = Instant::now();
     seen.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(number) = number(body) {

@@ -21,15 +21,12 @@ use longhaul_store::{
     Store, StoreOptions,
     api_keys::{Pepper, Scope},
 };
-use longhaul_testkit::proxy::FaultProxy;
+use longhaul_testkit::{model::Switch, proxy::FaultProxy};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    model_server::{self, Switch},
-    seen::Process,
-};
+use super::{model_server, seen::Process};
 
 /// Key of the definition of plain executions, and of its agent.
 pub(super) const DEFINITION: &str = "verify";

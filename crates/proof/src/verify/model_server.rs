@@ -2,19 +2,16 @@
 //! every request with its idempotency key, its process, and the time its answer was complete.
 
 use std::{
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use futures::stream;
-use hyper::{Request, body::Bytes};
 use longhaul_shared::clock::{Clock, SystemClock};
-use longhaul_testkit::http_server::{self, Answer, HangUp, HttpServer, Protocol, StartError};
+use longhaul_testkit::{
+    http_server::StartError,
+    model::{self, Captured, Ev, Reply, Switch, ev_call, ev_text, reply_events, reply_status},
+};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::{
     fleet::{DEFINITION, PROCESS_HEADER, SPAWN_SUB_AGENT},
@@ -33,28 +30,8 @@ const BETWEEN_PIECES: Duration = Duration::from_millis(15);
 
 /// The running server, stopped when dropped.
 pub(super) struct ModelServer {
-    server: HttpServer,
+    server: model::ModelServer,
     log: Log,
-    switch: Switch,
-}
-
-/// Makes the model unavailable and available again.
-#[derive(Clone, Default)]
-pub(super) struct Switch(Arc<AtomicBool>);
-
-impl Switch {
-    /// From now on new requests are refused, and earlier ones get no answer or no more of it.
-    pub(super) fn take_away(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn give_back(&self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-
-    fn refuses(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 #[derive(Clone, Default)]
@@ -77,11 +54,10 @@ impl Log {
 impl ModelServer {
     pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
-        let switch = Switch::default();
-        let own = (log.clone(), switch.clone());
-        let handle = move |request| answer(own.0.clone(), own.1.clone(), request);
-        let server = HttpServer::start(Protocol::Http1, handle).await?;
-        Ok(Self { server, log, switch })
+        let server = model::ModelServer::builder().lax().start().await?;
+        let own = log.clone();
+        server.answer_with(move |request| answer(&own, request));
+        Ok(Self { server, log })
     }
 
     /// Base URL, the same for all processes: they share one breaker.
@@ -90,7 +66,7 @@ impl ModelServer {
     }
 
     pub(super) fn switch(&self) -> Switch {
-        self.switch.clone()
+        self.server.switch()
     }
 
     /// All requests so far.
@@ -113,20 +89,23 @@ fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
     }
 }
 
-/// The calls of a turn in the wire format.
-fn wire_calls(execution: i64, turn: usize) -> Vec<Value> {
+/// The calls of a turn, as the model proposes them.
+fn proposed_calls(execution: i64, turn: usize) -> Vec<Ev> {
     if kind(execution) == Kind::Tree {
         return if turn == 0 { vec![spawn_call(execution)] } else { Vec::new() };
     }
-    let calls = plan(execution, turn);
-    calls.iter().enumerate().map(|(index, call)| wire_call(execution, index, *call)).collect()
+    plan(execution, turn).into_iter().map(|call| counted_call(execution, call)).collect()
 }
 
-fn spawn_call(execution: i64) -> Value {
+fn spawn_call(execution: i64) -> Ev {
     let task =
         |child: i64| json!({ "agent": DEFINITION, "prompt": format!("{MARK}{}", execution + child * CHILDREN_FROM) });
-    let arguments = json!({ "tasks": [task(1), task(2)] }).to_string();
-    json!({ "index": 0, "id": "call_0", "type": "function", "function": { "name": SPAWN_SUB_AGENT, "arguments": arguments } })
+    ev_call("call_0", SPAWN_SUB_AGENT, &json!({ "tasks": [task(1), task(2)] }))
+}
+
+fn counted_call(execution: i64, (call, tool): (i64, CountedTool)) -> Ev {
+    let name = format!("mcp__{TOOL_SERVER}__{}", tool.name());
+    ev_call(&format!("call_{call}"), &name, &json!({ "execution": execution, "call": call }))
 }
 
 /// The parts of a request that the plan needs.
@@ -138,15 +117,13 @@ struct Question {
 }
 
 impl Question {
-    fn read(request: &Request<Bytes>) -> Option<Self> {
-        let header = |name| Some(request.headers().get(name)?.to_str().ok()?.to_owned());
+    fn read(request: &Captured) -> Option<Self> {
+        let header = |name| request.header(name).map(str::to_owned);
         let (process, key) = (header(PROCESS_HEADER)?, header("idempotency-key")?);
-        let body: Value = serde_json::from_slice(request.body()).ok()?;
-        let messages = body["messages"].as_array()?;
-        let turn = messages.iter().filter(|message| message["role"] == "assistant").count();
-        let texts = messages.iter().filter(|message| message["role"] == "user").map(|message| message.to_string());
+        let messages = request.messages().iter();
+        let texts = messages.filter(|message| message["role"] == "user").map(Value::to_string);
         let execution = texts.filter_map(|text| marked_number(&text)).next()?;
-        Some(Self { process, key, execution, turn })
+        Some(Self { process, key, execution, turn: request.replies() })
     }
 }
 
@@ -155,18 +132,10 @@ fn marked_number(text: &str) -> Option<i64> {
     rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
 }
 
-async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Answer, HangUp> {
-    let Some(question) = Question::read(&request) else {
-        return http_server::whole(
-            400,
-            "application/json",
-            r#"{"error": {"message": "not a question of this fleet"}}"#,
-        );
+fn answer(log: &Log, request: &Captured) -> Reply {
+    let Some(Question { process, key, execution, turn }) = Question::read(request) else {
+        return reply_status(400, "not a question of this fleet");
     };
-    if switch.refuses() {
-        return http_server::whole(503, "application/json", r#"{"error": {"message": "the model is away"}}"#);
-    }
-    let Question { process, key, execution, turn } = question;
     let number = {
         let at = SystemClock::new().now();
         let mut asked = log.lock();
@@ -176,73 +145,14 @@ async fn answer(log: Log, switch: Switch, request: Request<Bytes>) -> Result<Ans
     };
     let (least, most) = THINKS_MS;
     let spread = (execution.unsigned_abs() * 31 + turn as u64 * 17) % (most - least);
-    sleep(Duration::from_millis(least + spread)).await;
-    if switch.refuses() {
-        return Err(HangUp);
-    }
-    let calls = wire_calls(execution, turn);
+    let calls = proposed_calls(execution, turn);
     let text = if calls.is_empty() { format!(r##"{{"done": "#{number}#"}}"##) } else { format!("answer #{number}#") };
-    if execution % 2 == 0 {
-        let body = whole(&text, &calls).to_string();
-        log.answered(number);
-        return http_server::whole(200, "application/json", body);
-    }
-    let pieces = pieces(&text, calls);
-    http_server::stream(
-        "text/event-stream",
-        stream::unfold((pieces.into_iter(), log, switch), move |(mut pieces, log, switch)| async move {
-            let piece = pieces.next()?;
-            sleep(BETWEEN_PIECES).await;
-            if switch.refuses() {
-                return Some((Err(HangUp), (Vec::new().into_iter(), log, switch)));
-            }
-            if pieces.len() == 0 {
-                log.answered(number);
-            }
-            Some((Ok(piece), (pieces, log, switch)))
-        }),
-    )
-}
-
-fn wire_call(execution: i64, index: usize, (call, tool): (i64, CountedTool)) -> Value {
-    let arguments = json!({ "execution": execution, "call": call }).to_string();
-    json!({
-        "index": index, "id": format!("call_{call}"), "type": "function",
-        "function": { "name": format!("mcp__{TOOL_SERVER}__{}", tool.name()), "arguments": arguments },
-    })
-}
-
-fn finish_reason(calls: &[Value]) -> &'static str {
-    if calls.is_empty() { "stop" } else { "tool_calls" }
-}
-
-fn usage() -> Value {
-    json!({ "prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120 })
-}
-
-fn whole(text: &str, calls: &[Value]) -> Value {
-    let mut message = json!({ "role": "assistant", "content": text });
-    if !calls.is_empty() {
-        message["tool_calls"] = json!(calls);
-    }
-    json!({
-        "id": "completion", "object": "chat.completion", "model": "verify", "usage": usage(),
-        "choices": [{ "index": 0, "message": message, "finish_reason": finish_reason(calls) }],
-    })
-}
-
-/// The answer as server-sent events: the text, each call, the end.
-fn pieces(text: &str, calls: Vec<Value>) -> Vec<Bytes> {
-    let end = json!({ "index": 0, "delta": {}, "finish_reason": finish_reason(&calls) });
-    let delta = |delta: Value| json!({ "index": 0, "delta": delta, "finish_reason": null });
-    let mut choices = vec![delta(json!({ "role": "assistant", "content": text }))];
-    choices.extend(calls.into_iter().map(|call| delta(json!({ "tool_calls": [call] }))));
-    choices.push(end);
-    let chunk = |choices: Value, usage: Value| json!({ "id": "completion", "object": "chat.completion.chunk", "model": "verify", "choices": choices, "usage": usage });
-    let mut events: Vec<String> =
-        choices.into_iter().map(|choice| format!("data: {}\n\n", chunk(json!([choice]), Value::Null))).collect();
-    events.push(format!("data: {}\n\ndata: [DONE]\n\n", chunk(json!([]), usage())));
-    events.into_iter().map(Bytes::from).collect()
+    let log = log.clone();
+    let reply = reply_events([ev_text(&text)].into_iter().chain(calls))
+        .usage(100, 20)
+        .delay(Duration::from_millis(least + spread))
+        .on_answered(move || log.answered(number));
+    if execution % 2 == 0 { reply.whole() } else { reply.trickle(BETWEEN_PIECES) }
 }
 
 #[cfg(test)]

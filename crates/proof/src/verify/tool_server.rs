@@ -7,12 +7,12 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Request, body::Bytes};
 use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_testkit::{
-    http_server::{Answer, HangUp, HttpServer, Protocol, StartError},
+    http_server::{HangUp, HttpServer, Protocol, StartError},
     mcp_server,
 };
+use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -44,8 +44,10 @@ impl Log {
 impl ToolServer {
     pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
+        let tools = CountedTool::ALL.map(|tool| mcp_server::listed(tool.name(), "Counted.", &["execution", "call"]));
         let own = log.clone();
-        let server = HttpServer::start(Protocol::Http1, move |request| answer(own.clone(), request)).await?;
+        let router = mcp_server::router(json!(tools), move |headers, params| call(own.clone(), headers, params));
+        let server = HttpServer::start(Protocol::Http1, router).await?;
         Ok(Self { server, log })
     }
 
@@ -59,17 +61,12 @@ impl ToolServer {
     }
 }
 
-async fn answer(log: Log, request: Request<Bytes>) -> Result<Answer, HangUp> {
-    let process = request.headers().get(PROCESS_HEADER).and_then(|name| name.to_str().ok()).unwrap_or_default();
-    let tools = CountedTool::ALL.map(|tool| mcp_server::listed(tool.name(), "Counted.", &["execution", "call"]));
-    mcp_server::answer(&request, json!(tools), |params| call(&log, process, params)).await
-}
-
-async fn call(log: &Log, process: &str, params: Value) -> Result<String, HangUp> {
-    let tool = CountedTool::ALL.into_iter().find(|tool| params["name"] == tool.name()).ok_or(HangUp)?;
+async fn call(log: Log, headers: HeaderMap, params: Value) -> Result<String, HangUp> {
+    let process = headers.get(PROCESS_HEADER).and_then(|name| name.to_str().ok()).unwrap_or_default();
+    let tool = CountedTool::ALL.into_iter().find(|tool| params["name"] == tool.name()).ok_or_else(HangUp::default)?;
     let (arguments, key) = (&params["arguments"], params["_meta"]["idempotencyKey"].as_str().unwrap_or_default());
     let (Some(execution), Some(call)) = (arguments["execution"].as_i64(), arguments["call"].as_i64()) else {
-        return Err(HangUp);
+        return Err(HangUp::default());
     };
     let (number, is_first) = {
         let at = SystemClock::new().now();
@@ -86,7 +83,7 @@ async fn call(log: &Log, process: &str, params: Value) -> Result<String, HangUp>
         CountedTool::ChargeUnanswered => true,
     };
     if is_lost {
-        return Err(HangUp);
+        return Err(HangUp::default());
     }
     Ok(format!("effect #{number}#"))
 }

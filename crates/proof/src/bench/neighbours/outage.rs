@@ -42,7 +42,7 @@ pub(super) async fn begin(
     let definition = json!({ "key": WAITING, "agent_key": WAITING, "name": WAITING });
     Move::put(format!("/v1/agents/{WAITING}"), &agent).send(caller, &mut answers).await;
     Move::put(format!("/v1/definitions/{WAITING}"), &definition).send(caller, &mut answers).await;
-    environment.model.set_away(true);
+    environment.model.switch().take_away();
     let since = SystemClock::new().now();
     let batch = plain_batch(WAITING, ITEMS);
     for _ in 0..executions.div_ceil(ITEMS) {
@@ -75,7 +75,7 @@ async fn wait_until_waiting(
 /// Brings the model back and resets its breaker, as an operator would.
 pub(super) async fn end(environment: &BenchEnvironment) -> anyhow::Result<()> {
     let (_, operator) = environment.add_tenant("operator", &Scope::ALL).await?;
-    environment.model.set_away(false);
+    environment.model.switch().give_back();
     operator.post("/v1/providers/health/reset", &json!({ "provider": "custom" })).await?;
     Ok(())
 }

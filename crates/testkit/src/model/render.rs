@@ -1,32 +1,43 @@
 //! Renders a scripted reply as a response of the request's wire format.
 
-use std::{collections::VecDeque, io, time::Duration};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    response::Response,
+    http::StatusCode,
+    response::{IntoResponse, Response},
 };
 use futures::stream;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use super::{
-    InFlight,
+    InFlight, Switch,
     captured::{Captured, Dialect},
     reply::{Content, Ev, Gate, Reply},
 };
+use crate::http_server::HangUp;
 
 /// One action of the connection.
 enum Step {
-    Send(Vec<u8>),
+    Send(Bytes),
     Gate(Gate),
     Pause(Duration),
     Cut,
     Stall,
 }
 
-pub(super) async fn response(reply: Reply, request: &Captured, in_flight: InFlight) -> Response {
+pub(super) async fn response(
+    reply: Reply,
+    request: &Captured,
+    in_flight: Option<InFlight>,
+    switch: Option<Switch>,
+) -> Response {
     if let Some(delay) = reply.delay {
-        tokio::time::sleep(delay).await;
+        sleep(delay).await;
+        if switch.as_ref().is_some_and(Switch::is_away) {
+            return HangUp::default().into_response();
+        }
     }
     let (content_type, steps) = match &reply.content {
         // The guard keeps the request in flight until the client gives up.
@@ -34,45 +45,78 @@ pub(super) async fn response(reply: Reply, request: &Captured, in_flight: InFlig
             let _held = in_flight;
             return std::future::pending().await;
         }
-        Content::Body(body) => {
-            let content_type = if body.starts_with('<') { "text/html" } else { "application/json" };
-            (content_type, vec![Step::Send(body.clone().into_bytes())])
+        Content::HangUp => return HangUp::default().into_response(),
+        Content::Body(content_type, body) => (*content_type, vec![Step::Send(body.clone())]),
+        Content::Events(events) if !reply.is_whole && request.streams() => {
+            ("text/event-stream", streamed(events, request, &reply))
         }
-        Content::Events(events) if request.streams() => ("text/event-stream", streamed(events, request, &reply)),
         Content::Events(events) => ("application/json", whole(events, request, &reply)),
     };
     let mut builder = Response::builder().status(reply.status).header("content-type", content_type);
     for (name, value) in &reply.headers {
         builder = builder.header(name, value);
     }
-    let steps = chunked(steps, &reply);
     let answers = (200..300).contains(&reply.status);
-    builder.body(body(steps, in_flight, answers)).unwrap()
+    let steps = chunked(steps, &reply);
+    builder
+        .body(body(Progress { steps, in_flight, answers, told: reply.on_answered, switch }))
+        .unwrap_or_else(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response())
 }
 
-/// A body that performs the steps; its end counts as an answer.
-fn body(steps: VecDeque<Step>, in_flight: InFlight, answers: bool) -> Body {
-    Body::from_stream(stream::unfold((steps, in_flight), move |(mut steps, in_flight)| async move {
+/// A response under way.
+struct Progress {
+    steps: VecDeque<Step>,
+    in_flight: Option<InFlight>,
+    /// True if its end counts as an answer.
+    answers: bool,
+    told: Option<Arc<dyn Fn() + Send + Sync>>,
+    switch: Option<Switch>,
+}
+
+fn body(mut progress: Progress) -> Body {
+    // Whole, with its length, where nothing remains to be done or noted in between.
+    if let (None, [Step::Send(bytes)]) = (&progress.in_flight, progress.steps.make_contiguous()) {
+        let bytes = bytes.clone();
+        progress.told.iter().for_each(|told| told());
+        return Body::from(bytes);
+    }
+    Body::from_stream(stream::unfold(progress, |mut progress| async move { Some((progress.next().await?, progress)) }))
+}
+
+impl Progress {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
         loop {
-            match steps.pop_front() {
-                Some(Step::Send(bytes)) => return Some((Ok(Bytes::from(bytes)), (steps, in_flight))),
+            match self.steps.pop_front() {
+                Some(Step::Send(_)) if self.switch.as_ref().is_some_and(Switch::is_away) => {
+                    self.steps.clear();
+                    self.answers = false;
+                    return Some(Err(io::Error::other("the model is away")));
+                }
+                Some(Step::Send(bytes)) => {
+                    if !self.steps.iter().any(|step| matches!(step, Step::Send(_) | Step::Cut)) {
+                        self.told.take().into_iter().for_each(|told| told());
+                    }
+                    return Some(Ok(bytes));
+                }
                 Some(Step::Gate(gate)) => gate.pass().await,
-                Some(Step::Pause(pause)) => tokio::time::sleep(pause).await,
+                Some(Step::Pause(pause)) => sleep(pause).await,
                 Some(Step::Stall) => std::future::pending().await,
                 // A moment, so that the bytes sent before are not lost with the connection.
                 Some(Step::Cut) => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    return Some((Err(io::Error::other("cut")), (VecDeque::new(), in_flight)));
+                    sleep(Duration::from_millis(20)).await;
+                    self.steps.clear();
+                    self.answers = false;
+                    return Some(Err(io::Error::other("cut")));
                 }
                 None => {
-                    if answers {
-                        in_flight.answered();
+                    if self.answers {
+                        self.in_flight.iter().for_each(InFlight::answered);
                     }
                     return None;
                 }
             }
         }
-    }))
+    }
 }
 
 fn chunked(steps: Vec<Step>, reply: &Reply) -> VecDeque<Step> {
@@ -83,8 +127,9 @@ fn chunked(steps: Vec<Step>, reply: &Reply) -> VecDeque<Step> {
             continue;
         };
         let size = reply.chunk_bytes.unwrap_or(bytes.len()).max(1);
-        for chunk in bytes.chunks(size) {
-            out.push_back(Step::Send(chunk.to_vec()));
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            out.push_back(Step::Send(rest.split_to(size.min(rest.len()))));
             out.extend(reply.pause.map(Step::Pause));
         }
     }
@@ -93,14 +138,14 @@ fn chunked(steps: Vec<Step>, reply: &Reply) -> VecDeque<Step> {
 
 fn streamed(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
     let mut writer = Writer { dialect: request.dialect, crlf: reply.crlf, usage: reply.usage, blocks: 0, calls: 0 };
-    let mut steps = vec![Step::Send(writer.start())];
+    let mut steps = vec![Step::Send(writer.start().into())];
     for event in events {
         steps.push(match event {
-            Ev::Text(text) => Step::Send(writer.text(text)),
-            Ev::Call { id, name, arguments } => Step::Send(writer.call(id, name, arguments)),
-            Ev::Finish(reason) => Step::Send(writer.finish(reason)),
-            Ev::Error(error) => Step::Send(writer.error(error)),
-            Ev::Raw(text) => Step::Send(text.clone().into_bytes()),
+            Ev::Text(text) => Step::Send(writer.text(text).into()),
+            Ev::Call { id, name, arguments } => Step::Send(writer.call(id, name, arguments).into()),
+            Ev::Finish(reason) => Step::Send(writer.finish(reason).into()),
+            Ev::Error(error) => Step::Send(writer.error(error).into()),
+            Ev::Raw(text) => Step::Send(text.clone().into()),
             Ev::Gate(gate) => Step::Gate(gate.clone()),
             Ev::Cut => Step::Cut,
             Ev::Stall => Step::Stall,
@@ -239,9 +284,9 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
             Ev::Call { id, name, arguments } => calls.push((id, name, arguments)),
             Ev::Finish(finish) => reason = finish,
             Ev::Error(error) => {
-                return vec![Step::Send(json!({ "type": "error", "error": error }).to_string().into_bytes())];
+                return vec![Step::Send(json!({ "type": "error", "error": error }).to_string().into())];
             }
-            Ev::Raw(raw) => return vec![Step::Send(raw.clone().into_bytes())],
+            Ev::Raw(raw) => return vec![Step::Send(raw.clone().into())],
             Ev::Gate(gate) => steps.push(Step::Gate(gate.clone())),
             Ev::Cut => breaks = Some(Step::Cut),
             Ev::Stall => breaks = Some(Step::Stall),
@@ -265,7 +310,7 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
                 content.push(json!({ "type": "text", "text": text }));
             }
             content.extend(calls.into_iter().map(|(id, name, arguments)| {
-                let input: Value = serde_json::from_str(arguments).unwrap();
+                let input: Value = serde_json::from_str(arguments).unwrap_or_default();
                 json!({ "type": "tool_use", "id": id, "name": name, "input": input })
             }));
             let usage = reply
@@ -277,9 +322,9 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
     let mut bytes = body.to_string().into_bytes();
     if let Some(breaks) = breaks {
         bytes.truncate(bytes.len() / 2);
-        steps.extend([Step::Send(bytes), breaks]);
+        steps.extend([Step::Send(bytes.into()), breaks]);
     } else {
-        steps.push(Step::Send(bytes));
+        steps.push(Step::Send(bytes.into()));
     }
     steps
 }

@@ -9,11 +9,11 @@ use super::captured::{Captured, Dialect};
 
 /// Largest parts of a request, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Caps {
+pub struct Caps {
     /// One tool result.
-    pub(crate) tool_result: usize,
+    pub tool_result: usize,
     /// Any other text.
-    pub(crate) text: usize,
+    pub text: usize,
 }
 
 impl Default for Caps {
