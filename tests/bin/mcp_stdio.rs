@@ -1,11 +1,9 @@
 //! The MCP server of the tests as a program, over its standard streams. It writes much to its standard error first,
 //! as some servers do, so that a client that does not read it would hang.
 
-#[path = "../it/support/mcp/server.rs"]
-mod server;
-
 use std::io::Write as _;
 
+use longhaul_testkit::mcp::TestMcp;
 use rmcp::ServiceExt as _;
 
 #[tokio::main(flavor = "current_thread")]
@@ -14,7 +12,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..300 {
         writeln!(std::io::stderr(), "{line}")?;
     }
-    let running = server::TestMcp::default().serve(rmcp::transport::stdio()).await?;
+    let running = TestMcp::default().serve(rmcp::transport::stdio()).await?;
     running.waiting().await?;
     Ok(())
 }

@@ -106,7 +106,14 @@ impl HttpServer {
     /// # Errors
     /// No port can be bound, or no certificate can be made.
     pub async fn start(protocol: Protocol, router: Router) -> Result<Self, StartError> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        Self::serve(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?, protocol, router)
+    }
+
+    /// As [`Self::start`], on this listener.
+    ///
+    /// # Errors
+    /// No certificate can be made.
+    pub fn serve(listener: TcpListener, protocol: Protocol, router: Router) -> Result<Self, StartError> {
         let address = listener.local_addr()?;
         let (tls, certificate) = match protocol {
             Protocol::Http1 => None,

@@ -2,6 +2,6 @@
 //! a scenario says, and a proxy that injects network faults.
 
 pub mod http_server;
-pub mod mcp_server;
+pub mod mcp;
 pub mod model;
 pub mod proxy;

@@ -74,7 +74,7 @@ struct Gates(Arc<Mutex<BTreeMap<String, Gate>>>);
 
 impl Gates {
     fn of(&self, case: &str) -> Gate {
-        self.0.lock().unwrap().entry(case.into()).or_insert_with(Gate::new).clone()
+        self.0.lock().unwrap().entry(case.into()).or_default().clone()
     }
 }
 

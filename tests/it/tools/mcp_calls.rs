@@ -3,13 +3,14 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use longhaul_sdk::{FailureClass, FailureCode};
+use longhaul_testkit::mcp::HttpMcp;
 use longhaul_worker::tools::{CallErrorKind, Toolbox};
 use serde_json::{Value, json};
 
 use super::{EVERYWHERE, TOKEN, call, http, message, sources, stdio};
 use crate::support::{
     hello::Hello,
-    mcp::{HttpMcp, STDIO_SERVER},
+    mcp::STDIO_SERVER,
     wait::{SOON, eventually, within},
 };
 
@@ -30,7 +31,7 @@ async fn tool_servers_are_not_offered_http_2() {
 
 #[tokio::test]
 async fn results_of_every_kind_become_capped_text() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         assert_eq!(call(&toolbox, "echo", json!({"text": "grüße"})).await.text, "grüße");
@@ -43,7 +44,7 @@ async fn results_of_every_kind_become_capped_text() {
 
 #[tokio::test]
 async fn idempotency_key_is_sent_with_the_call() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     for _ in 0..2 {
         assert_eq!(call(&toolbox, "key", json!({})).await.text, "key-1");
@@ -55,7 +56,7 @@ async fn idempotency_key_is_sent_with_the_call() {
 
 #[tokio::test]
 async fn idempotency_key_is_sent_as_a_configured_argument() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({"idempotency_arguments": {"echo": "text"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({})).await.text, "key-1");
@@ -67,7 +68,7 @@ async fn idempotency_key_is_sent_as_a_configured_argument() {
 
 #[tokio::test]
 async fn tool_and_server_errors_are_told_to_the_model() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         for (tool, expected) in
@@ -82,7 +83,7 @@ async fn tool_and_server_errors_are_told_to_the_model() {
 
 #[tokio::test]
 async fn call_with_invalid_arguments_never_reaches_the_server() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "echo", json!({"text": 7})).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Structural));
@@ -92,7 +93,7 @@ async fn call_with_invalid_arguments_never_reaches_the_server() {
 
 #[tokio::test]
 async fn timed_out_call_is_cancelled_at_the_server() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let toolbox =
         Toolbox::open(&http(&server.url(), json!({"timeout_seconds": 1})), &sources, EVERYWHERE).await.unwrap();
     let outcome = call(&toolbox, "gated", json!({})).await;
@@ -105,7 +106,7 @@ async fn timed_out_call_is_cancelled_at_the_server() {
 
 #[tokio::test]
 async fn stopped_attempt_cancels_its_call_at_the_server() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let attempt = tokio::spawn(async move { call(&toolbox, "gated", json!({})).await });
     waiting(&server, 1).await;
@@ -115,7 +116,7 @@ async fn stopped_attempt_cancels_its_call_at_the_server() {
 
 #[tokio::test]
 async fn calls_of_one_server_run_concurrently() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let toolbox = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let held = tokio::spawn({
         let toolbox = toolbox.clone();
@@ -139,7 +140,7 @@ async fn child_environment_is_limited_and_secrets_are_redacted() {
 
 #[tokio::test]
 async fn headers_reach_the_server_with_their_secrets() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({"headers": {"x-secret": "Bearer env://TOKEN"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({"text": "ok"})).await.text, "ok");
@@ -187,7 +188,7 @@ async fn side_effect_is_not_retried_after_a_crash() {
 
 #[tokio::test]
 async fn unreachable_server_ends_the_run_as_transient() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({}));
     let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
     sources.mcp.close().await;
@@ -199,7 +200,7 @@ async fn unreachable_server_ends_the_run_as_transient() {
 
 #[tokio::test]
 async fn restarted_server_is_reconnected() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({"effects": {"echo": "read_only"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     let _server = restarted(server, None).await;
@@ -217,7 +218,7 @@ async fn status_400_for_lost_session_starts_a_new_one() {
         ("application/json", r#"{"error":{"code":-32000,"message":"Bad Request: No valid session ID provided"}}"#),
         ("text/plain", "no such session"),
     ] {
-        let (server, sources) = (HttpMcp::start().await, sources());
+        let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
         let agent = http(&server.url(), json!({}));
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         let server = restarted(server, Some(unknown)).await;
@@ -233,7 +234,7 @@ async fn status_400_for_lost_session_starts_a_new_one() {
 
 #[tokio::test]
 async fn timed_out_tool_list_uses_a_new_connection() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({"timeout_seconds": 1}));
     server.observed.silent.store(true, Ordering::SeqCst);
     let failure = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap_err();
@@ -245,7 +246,7 @@ async fn timed_out_tool_list_uses_a_new_connection() {
 
 #[tokio::test]
 async fn connection_errors_contain_no_type_names() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     let url = server.url();
@@ -275,7 +276,7 @@ async fn restarted(server: HttpMcp, unknown_session: Option<(&'static str, &'sta
     drop(server);
     let listener =
         eventually("the port is free again", SOON, async || tokio::net::TcpListener::bind(address).await).await;
-    HttpMcp::start_forgetful(listener, unknown_session).await
+    HttpMcp::start_forgetful(listener, unknown_session).unwrap()
 }
 
 async fn waiting(server: &HttpMcp, calls: usize) {

@@ -3,12 +3,13 @@
 use std::{path::PathBuf, time::Duration};
 
 use longhaul_sdk::FailureCode;
+use longhaul_testkit::mcp::HttpMcp;
 use longhaul_worker::tools::{McpPoolSettings, Toolbox};
 use serde_json::json;
 
 use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};
 use crate::support::{
-    mcp::{HttpMcp, STDIO_SERVER},
+    mcp::STDIO_SERVER,
     wait::{SOON, eventually, within},
 };
 
@@ -67,7 +68,7 @@ async fn closing_or_dropping_the_pool_ends_its_children() {
 #[tokio::test]
 async fn full_pool_evicts_idle_but_no_busy_connections() {
     let sources = sources_with(McpPoolSettings { max_connections: 1, ..settings() });
-    let server = HttpMcp::start().await;
+    let server = HttpMcp::start().await.unwrap();
     let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let over_stdio = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     assert_eq!(sources.mcp.connections(), 1);

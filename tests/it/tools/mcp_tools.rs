@@ -3,11 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use longhaul_sdk::{FailureClass, FailureCode, ToolEffect};
+use longhaul_testkit::mcp::HttpMcp;
 use longhaul_worker::tools::Toolbox;
 use serde_json::json;
 
 use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};
-use crate::support::mcp::{HttpMcp, STDIO_SERVER};
+use crate::support::mcp::STDIO_SERVER;
 
 const NAMES: [&str; 10] = ["big", "crash_once", "echo", "env", "fail", "gated", "key", "picture", "pid", "refuse"];
 
@@ -17,7 +18,7 @@ fn names(toolbox: &Toolbox) -> Vec<&str> {
 
 #[tokio::test]
 async fn both_transports_list_the_same_callable_tools() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let over_http = Toolbox::open(&http(&server.url(), json!({})), &sources, EVERYWHERE).await.unwrap();
     let over_stdio = Toolbox::open(&stdio(json!({})), &sources, EVERYWHERE).await.unwrap();
     assert_eq!(names(&over_http), NAMES.map(|name| format!("mcp__s__{name}")));
@@ -30,7 +31,7 @@ async fn both_transports_list_the_same_callable_tools() {
 
 #[tokio::test]
 async fn agent_effects_override_hints_of_trusted_servers() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let effects = async |more| {
         let toolbox = Toolbox::open(&http(&server.url(), more), &sources, EVERYWHERE).await.unwrap();
         ["echo", "key", "pid"].map(|name| toolbox.effect(&format!("mcp__s__{name}")))
@@ -45,7 +46,7 @@ async fn agent_effects_override_hints_of_trusted_servers() {
 
 #[tokio::test]
 async fn only_allowed_tools_are_shown_by_server() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let spec = |allow: &[&str]| json!({"url": server.url(), "allow": allow});
     let agent = agent(json!({"zeta": spec(&["echo"]), "alpha": spec(&["pid", "key", "missing"])}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
@@ -81,7 +82,7 @@ async fn unreachable_server_is_transient_with_a_reason() {
 
 #[tokio::test]
 async fn pinned_list_connects_only_for_a_call() {
-    let (server, sources) = (HttpMcp::start().await, sources());
+    let (server, sources) = (HttpMcp::start().await.unwrap(), sources());
     let agent = http(&server.url(), json!({}));
     let pinned = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap().specs().to_vec();
     let pages = server.observed.pages.load(Ordering::SeqCst);

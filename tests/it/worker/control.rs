@@ -6,6 +6,7 @@ use futures::FutureExt;
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Cancelled;
+use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
 };
@@ -15,7 +16,6 @@ use serde_json::{Value, json};
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
     fleet::{Fleet, PATIENCE, agent},
-    mcp::HttpMcp,
     wait::eventually,
 };
 
@@ -59,7 +59,7 @@ async fn cancel_aborts_model_call_within_five_seconds() {
 #[tokio::test]
 async fn cancel_reaches_tool_server_during_its_call() {
     let fleet = Fleet::start().await;
-    let mcp = HttpMcp::start().await;
+    let mcp = HttpMcp::start().await.unwrap();
     let mut agent = agent("a");
     let server = McpServerSpec {
         command: Vec::new(),

@@ -11,6 +11,7 @@ use longhaul_sdk::{
     Failure, FailureClass, FailureCode, ToolEffect, ToolFailure, ValidatorResponse, spec::McpServerSpec,
 };
 use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,
 };
@@ -20,7 +21,6 @@ use serde_json::{Value, json};
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
     fleet::{Fleet, FleetWorker, PATIENCE, agent},
-    mcp::HttpMcp,
     wait::eventually,
 };
 
@@ -322,7 +322,7 @@ async fn retried_side_effect_records_a_new_intent() {
 #[tokio::test(flavor = "multi_thread")]
 async fn resumed_run_keeps_its_tools_and_prompts() {
     let fleet = quick_fleet().await;
-    let mcp = HttpMcp::start().await;
+    let mcp = HttpMcp::start().await.unwrap();
     let server = McpServerSpec {
         command: Vec::new(),
         env: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use longhaul_sdk::spec::McpServerSpec;
 use longhaul_testkit::{
     http_server::{HttpServer, Protocol, StartError},
-    mcp_server,
+    mcp::raw,
 };
 use serde_json::{Value, json};
 
@@ -17,9 +17,9 @@ pub(super) struct ToolServer(HttpServer);
 
 impl ToolServer {
     pub(super) async fn start() -> Result<Self, StartError> {
-        let tools = json!([mcp_server::listed(TOOL, "Notes a round.", &["round"])]);
+        let tools = json!([raw::listed(TOOL, "Notes a round.", &["round"])]);
         let note = async |_, params: Value| Ok(format!("noted round {}", params["arguments"]["round"]));
-        Ok(Self(HttpServer::start(Protocol::Http1, mcp_server::router(tools, note)).await?))
+        Ok(Self(HttpServer::start(Protocol::Http1, raw::router(tools, note)).await?))
     }
 
     /// The server as an agent configures it.

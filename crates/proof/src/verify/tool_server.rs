@@ -10,7 +10,7 @@ use std::{
 use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_testkit::{
     http_server::{HangUp, HttpServer, Protocol, StartError},
-    mcp_server,
+    mcp::raw,
 };
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -44,9 +44,9 @@ impl Log {
 impl ToolServer {
     pub(super) async fn start() -> Result<Self, StartError> {
         let log = Log::default();
-        let tools = CountedTool::ALL.map(|tool| mcp_server::listed(tool.name(), "Counted.", &["execution", "call"]));
+        let tools = CountedTool::ALL.map(|tool| raw::listed(tool.name(), "Counted.", &["execution", "call"]));
         let own = log.clone();
-        let router = mcp_server::router(json!(tools), move |headers, params| call(own.clone(), headers, params));
+        let router = raw::router(json!(tools), move |headers, params| call(own.clone(), headers, params));
         let server = HttpServer::start(Protocol::Http1, router).await?;
         Ok(Self { server, log })
     }

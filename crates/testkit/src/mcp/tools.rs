@@ -1,11 +1,11 @@
-//! An MCP server with a tool for everything that can happen to a call. The tests serve it over HTTP, and the program
-//! in tests/bin over standard streams.
+//! An MCP server with a tool for everything that can happen to a call. `HttpMcp` serves it over HTTP, and a program of
+//! the tests over standard streams.
 
 use std::{
     collections::BTreeMap,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -74,7 +74,7 @@ impl ServerHandler for TestMcp {
         if self.0.silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
-        let from: usize = request.and_then(|page| page.cursor).map_or(0, |cursor| cursor.parse().unwrap());
+        let from = request.and_then(|page| page.cursor?.parse::<usize>().ok()).unwrap_or_default();
         let mut all = tools();
         if self.0.reworded.load(Ordering::SeqCst) {
             all.reverse();
@@ -91,15 +91,16 @@ impl ServerHandler for TestMcp {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let key = context.meta.0.0.get("idempotencyKey").and_then(Value::as_str).unwrap_or("none").to_owned();
-        *self.0.calls.lock().unwrap().entry(key.clone()).or_default() += 1;
-        let args = request.arguments.unwrap_or_default();
+        *self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default() += 1;
+        let args = Value::Object(request.arguments.unwrap_or_default());
+        let argument = |name: &str| args[name].as_str().unwrap_or_default();
         let text = |text: String| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());
         match request.name.as_ref() {
-            "echo" => text(args["text"].as_str().unwrap().to_owned()),
+            "echo" => text(argument("text").to_owned()),
             "key" => text(key),
             "pid" => text(std::process::id().to_string()),
             "env" => text(json!(environment()).to_string()),
-            "big" => text("b".repeat(usize::try_from(args["bytes"].as_u64().unwrap()).unwrap())),
+            "big" => text("b".repeat(args["bytes"].as_u64().map_or(0, |bytes| bytes as usize))),
             "fail" => Ok(CallToolResult::error(vec![ContentBlock::text("the shelf is empty")]).into()),
             "refuse" => Err(ErrorData::invalid_params("no such shelf", None)),
             "picture" => {
@@ -107,7 +108,7 @@ impl ServerHandler for TestMcp {
                 Ok(CallToolResult::success(parts).into())
             }
             "gated" => self.gated(&context).await,
-            "crash_once" => text(crash_once(Path::new(args["marker"].as_str().unwrap()), &key)),
+            "crash_once" => text(crash_once(Path::new(argument("marker")), &key)),
             other => Err(ErrorData::invalid_params(format!("no tool `{other}`"), None)),
         }
     }
@@ -118,7 +119,8 @@ impl TestMcp {
         self.0.waiting.fetch_add(1, Ordering::SeqCst);
         tokio::select! {
             permit = self.0.gate.acquire() => {
-                permit.unwrap().forget();
+                // Cannot fail: the gate is never closed.
+                permit.into_iter().for_each(|permit| permit.forget());
                 Ok(CallToolResult::success(vec![ContentBlock::text("let through")]).into())
             }
             () = context.ct.cancelled() => {
@@ -135,7 +137,9 @@ fn crash_once(marker: &Path, key: &str) -> String {
     if marker.exists() {
         return format!("answered for {key}");
     }
-    std::fs::write(marker, key).unwrap();
+    if let Err(error) = std::fs::write(marker, key) {
+        return format!("{}: {error}", marker.display());
+    }
     std::process::exit(1)
 }
 
@@ -165,6 +169,6 @@ fn tools() -> Vec<Tool> {
 }
 
 fn tool(name: &'static str, schema: &Value) -> Tool {
-    let schema: JsonObject = serde_json::from_value(schema.clone()).unwrap();
+    let schema: JsonObject = schema.as_object().cloned().unwrap_or_default();
     Tool::new(name, format!("The tool {name}."), schema)
 }

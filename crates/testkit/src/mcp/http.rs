@@ -1,11 +1,9 @@
-//! The MCP server of the tests, over both transports.
-
-pub(crate) mod server;
+//! The MCP server of rmcp over streamable HTTP.
 
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -20,40 +18,42 @@ use axum::{
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
-use server::{Observed, TestMcp};
 use tokio::net::TcpListener;
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::sync::CancellationToken;
 
-/// Path of the program that serves over standard streams.
-pub(crate) const STDIO_SERVER: &str = env!("CARGO_BIN_EXE_mcp-stdio");
+use super::tools::{Observed, TestMcp};
+use crate::http_server::{HttpServer, Protocol, StartError};
 
 /// The server over streamable HTTP on a free port; stops on drop.
-pub(crate) struct HttpMcp {
-    pub(crate) address: SocketAddr,
-    pub(crate) observed: Arc<Observed>,
+pub struct HttpMcp {
+    pub address: SocketAddr,
+    pub observed: Arc<Observed>,
     /// The `x-secret` header of every request.
-    pub(crate) secrets: Arc<Mutex<Vec<String>>>,
+    pub secrets: Arc<Mutex<Vec<String>>>,
     /// Number of sessions begun.
-    pub(crate) sessions: Arc<AtomicUsize>,
+    pub sessions: Arc<AtomicUsize>,
     stop: CancellationToken,
-    _serving: AbortOnDropHandle<()>,
+    _server: HttpServer,
 }
 
 impl HttpMcp {
-    pub(crate) async fn start() -> Self {
-        Self::start_on(TcpListener::bind("127.0.0.1:0").await.unwrap()).await
-    }
-
-    pub(crate) async fn start_on(listener: TcpListener) -> Self {
-        Self::start_forgetful(listener, None).await
+    /// Starts a server on a free port of the loopback.
+    ///
+    /// # Errors
+    /// No port can be bound.
+    pub async fn start() -> Result<Self, StartError> {
+        Self::start_forgetful(TcpListener::bind("127.0.0.1:0").await?, None)
     }
 
     /// Starts a server that answers 400 with a body of this type to an unknown session, as many do.
-    pub(crate) async fn start_forgetful(
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub fn start_forgetful(
         listener: TcpListener,
         unknown_session: Option<(&'static str, &'static str)>,
-    ) -> Self {
-        let address = listener.local_addr().unwrap();
+    ) -> Result<Self, StartError> {
+        let address = listener.local_addr()?;
         let (handler, stop) = (TestMcp::default(), CancellationToken::new());
         let observed = Arc::clone(&handler.0);
         let sessions = Arc::new(AtomicUsize::new(0));
@@ -69,8 +69,8 @@ impl HttpMcp {
         let secrets = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&secrets);
         let record = middleware::from_fn(move |request: Request, next: middleware::Next| {
-            let header = request.headers().get("x-secret").map(|value| value.to_str().unwrap().to_owned());
-            seen.lock().unwrap().extend(header);
+            let header = request.headers().get("x-secret").and_then(|value| Some(value.to_str().ok()?.to_owned()));
+            seen.lock().unwrap_or_else(PoisonError::into_inner).extend(header);
             async move {
                 let answer = next.run(request).await;
                 match unknown_session.filter(|_| answer.status() == StatusCode::NOT_FOUND) {
@@ -80,11 +80,12 @@ impl HttpMcp {
             }
         });
         let router = Router::new().nest_service("/mcp", service).layer(record);
-        let serving = AbortOnDropHandle::new(tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }));
-        Self { address, observed, secrets, sessions, stop, _serving: serving }
+        let server = HttpServer::serve(listener, Protocol::Http1, router)?;
+        Ok(Self { address, observed, secrets, sessions, stop, _server: server })
     }
 
-    pub(crate) fn url(&self) -> String {
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 }
