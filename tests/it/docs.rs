@@ -119,7 +119,7 @@ fn metrics_match_the_reference_table() {
 fn the_diagram_has_the_edges_of_the_state_machine() {
     let mut expected = BTreeSet::new();
     for &from in ExecutionStatus::ALL {
-        for transition in Transition::ALL {
+        for &transition in Transition::ALL {
             if let Ok(to) = from.next(transition) {
                 expected.insert(format!("{from} --> {to}: {transition:?}"));
             }

@@ -88,7 +88,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 13] = [
+const EDGES: [(&str, &[&str]); 14] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
@@ -98,7 +98,6 @@ const EDGES: [(&str, &[&str]); 13] = [
     ("worker", &["sdk", "shared", "store", "queue", "llm", "retrieval"]),
     ("api", &["sdk", "shared", "store", "retrieval"]),
     ("sandbox", &[]),
-    ("cli", &["sdk", "shared", "store", "queue", "llm", "retrieval", "worker", "api", "sandbox"]),
     ("embedded", &[]),
     ("testkit", &["queue", "embedded"]),
     ("command", &["shared"]),

@@ -3,11 +3,7 @@
 //! Invariants: a revoked key stops working within 10 s; a caller sees only its own tenant, unless its key has the
 //! scope `admin` and the request names another.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::{
     extract::FromRequestParts,
@@ -18,6 +14,7 @@ use longhaul_store::{
     api_keys::{self, ApiKey, Scope},
     tenants::TenantScope,
 };
+use quick_cache::sync::Cache;
 use tokio::time::Instant;
 
 use crate::{
@@ -109,27 +106,31 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Princi
 }
 
 /// Recently used keys by HMAC.
-#[derive(Debug, Default)]
-pub(crate) struct KeyCache(Mutex<HashMap<Vec<u8>, (Instant, Principal)>>);
+pub(crate) struct KeyCache(Cache<Vec<u8>, (Instant, Principal)>);
+
+impl fmt::Debug for KeyCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyCache")
+    }
+}
+
+impl Default for KeyCache {
+    fn default() -> Self {
+        Self(Cache::new(MAX_REMEMBERED))
+    }
+}
 
 impl KeyCache {
     fn get(&self, hash: &[u8]) -> Option<Principal> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal.clone())
+        self.0.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal)
     }
 
     /// Drops a cached key, so that its next use reads Postgres.
     pub(crate) fn forget(&self, hash: &[u8]) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(hash);
+        self.0.remove(hash);
     }
 
     fn remember(&self, hash: Vec<u8>, principal: Principal) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MAX_REMEMBERED {
-            known.retain(|_, (since, _)| since.elapsed() < REMEMBER);
-        }
-        if known.len() < MAX_REMEMBERED {
-            known.insert(hash, (Instant::now(), principal));
-        }
+        self.0.insert(hash, (Instant::now(), principal));
     }
 }

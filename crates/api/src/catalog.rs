@@ -2,13 +2,7 @@
 //!
 //! A put or remove is noticed at once in this process, and within [`REMEMBER`] in the others. Misses are never cached.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt,
-    hash::Hash,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
@@ -23,6 +17,7 @@ use longhaul_store::{
     agent_access::{Access, Asker},
     definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
 };
+use quick_cache::sync::Cache;
 use tokio::{sync::OnceCell, time::Instant};
 
 use crate::{
@@ -32,7 +27,7 @@ use crate::{
 };
 
 const REMEMBER: Duration = Duration::from_secs(1);
-/// Maximum number of entries per cache. A full cache is emptied, which costs a few reads.
+/// Maximum number of entries per cache.
 const MAX_REMEMBERED: usize = 2_000;
 
 /// Age at which a serve key in use is stored again: the sweep deletes those that were not stored for a day.
@@ -87,16 +82,16 @@ pub(crate) struct Substitute {
     pub(crate) spec: AgentSpec,
 }
 
-type RunnableCache = HashMap<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
+type RunnableCache = Cache<(TenantId, Target, Option<i32>), (Instant, Arc<Runnable>)>;
 /// Keyed by tenant and role: all keys of a tenant have the same organisation and group.
-type Permits = HashMap<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
+type Permits = Cache<(AgentVersionId, TenantId, &'static str), (Instant, Access)>;
 
 pub(crate) struct Catalog {
     store: Store,
-    known: Mutex<RunnableCache>,
-    permits: Mutex<Permits>,
-    validators: Mutex<HashMap<DefinitionVersionId, Schema>>,
-    serve_keys: Mutex<HashMap<ServeKey, Instant>>,
+    known: RunnableCache,
+    permits: Permits,
+    validators: Cache<DefinitionVersionId, Schema>,
+    serve_keys: Cache<ServeKey, Instant>,
     agent_definition: OnceCell<Put>,
 }
 
@@ -110,10 +105,10 @@ impl Catalog {
     pub(crate) fn new(store: Store) -> Self {
         Self {
             store,
-            known: Mutex::default(),
-            permits: Mutex::default(),
-            validators: Mutex::default(),
-            serve_keys: Mutex::default(),
+            known: Cache::new(MAX_REMEMBERED),
+            permits: Cache::new(MAX_REMEMBERED),
+            validators: Cache::new(MAX_REMEMBERED),
+            serve_keys: Cache::new(MAX_REMEMBERED),
             agent_definition: OnceCell::new(),
         }
     }
@@ -129,8 +124,7 @@ impl Catalog {
         version: Option<i32>,
     ) -> ApiResult<Arc<Runnable>> {
         let asked = (tenant, target.clone(), version);
-        let known = lock(&self.known).get(&asked).cloned();
-        if let Some((since, runnable)) = known
+        if let Some((since, runnable)) = self.known.get(&asked)
             && since.elapsed() < REMEMBER
         {
             return Ok(runnable);
@@ -138,14 +132,14 @@ impl Catalog {
         // Taken before the read, so that an entry is never older than its timestamp says.
         let since = Instant::now();
         let runnable = Arc::new(self.read(tenant, target, version).await?);
-        remember(&mut lock(&self.known), asked, (since, runnable.clone()));
+        self.known.insert(asked, (since, runnable.clone()));
         Ok(runnable)
     }
 
     /// Empties the caches after a put or remove through this process.
     pub(crate) fn forget(&self) {
-        lock(&self.known).clear();
-        lock(&self.permits).clear();
+        self.known.clear();
+        self.permits.clear();
     }
 
     /// Checks that the caller may execute the agent of `version`. `own_org` is the installation's own
@@ -160,8 +154,7 @@ impl Catalog {
         own_org: &str,
     ) -> ApiResult<()> {
         let (asked, caller) = ((version, principal.tenant(), principal.role()), principal.key());
-        let known = lock(&self.permits).get(&asked).copied();
-        let access = match known {
+        let access = match self.permits.get(&asked) {
             Some((since, access)) if since.elapsed() < REMEMBER => access,
             Some(_) | None => {
                 let since = Instant::now();
@@ -172,7 +165,7 @@ impl Catalog {
                     group_id: caller.group_id.as_deref(),
                 };
                 let access = self.store.may_execute(version, own_org, asker).await?;
-                remember(&mut lock(&self.permits), asked, (since, access));
+                self.permits.insert(asked, (since, access));
                 access
             }
         };
@@ -299,39 +292,24 @@ impl Catalog {
     }
 
     fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Schema> {
-        if let Some(known) = lock(&self.validators).get(&id) {
-            return Ok(known.clone());
+        if let Some(known) = self.validators.get(&id) {
+            return Ok(known);
         }
         let compiled = schema::compile(&spec.input_schema).map_err(|error| {
             tracing::error!(definition.key = spec.key, error, "a stored input schema does not compile");
             ApiError::Internal
         })?;
-        remember(&mut lock(&self.validators), id, compiled.clone());
+        self.validators.insert(id, compiled.clone());
         Ok(compiled)
     }
 
     /// Stores a serve key before the first submit that carries it, so that claims can match it to workers.
     async fn put_serve_key(&self, key: &ServeKey, requirements: &[String]) -> ApiResult<()> {
-        if lock(&self.serve_keys).get(key).is_some_and(|put_at| put_at.elapsed() < PUT_AGAIN) {
+        if self.serve_keys.get(key).is_some_and(|put_at| put_at.elapsed() < PUT_AGAIN) {
             return Ok(());
         }
         self.store.put_serve_key(key, requirements).await?;
-        let mut known = lock(&self.serve_keys);
-        if known.len() >= MAX_REMEMBERED {
-            known.clear();
-        }
-        known.insert(key.clone(), Instant::now());
+        self.serve_keys.insert(key.clone(), Instant::now());
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn remember<K: Eq + Hash, V>(memory: &mut HashMap<K, V>, key: K, value: V) {
-    if memory.len() >= MAX_REMEMBERED {
-        memory.clear();
-    }
-    memory.insert(key, value);
 }

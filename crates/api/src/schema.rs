@@ -88,16 +88,14 @@ fn add(error: &ValidationError<'_>, root: &str, violations: &mut Vec<Violation>)
 
 /// The values, if each alternative is one value: an enum with descriptions.
 fn named_values(branches: &[Vec<ValidationError<'_>>]) -> Option<String> {
-    let value = |branch: &Vec<ValidationError<'_>>| {
-        branch.iter().find_map(|error| match error.kind() {
-            ValidationErrorKind::Constant { expected_value } => Some(expected_value.to_string()),
-            ValidationErrorKind::Enum { options } => {
-                Some(options.to_string().trim_matches(['[', ']']).replace(',', ", "))
-            }
-            _ => None,
-        })
+    let value = |error: &ValidationError<'_>| {
+        if let ValidationErrorKind::Constant { expected_value } = error.kind() {
+            return Some(expected_value.to_string());
+        }
+        let ValidationErrorKind::Enum { options } = error.kind() else { return None };
+        Some(options.as_array()?.iter().map(Value::to_string).collect::<Vec<_>>().join(", "))
     };
-    Some(branches.iter().map(value).collect::<Option<Vec<_>>>()?.join(", "))
+    Some(branches.iter().map(|branch| branch.iter().find_map(value)).collect::<Option<Vec<_>>>()?.join(", "))
 }
 
 /// The only alternative for a value of this type, such as an object where an object or null may stand.

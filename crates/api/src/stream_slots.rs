@@ -5,10 +5,11 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use longhaul_shared::domain::TenantId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// See the module. Cheap to clone.
@@ -52,7 +53,7 @@ impl StreamSlots {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldSlots> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

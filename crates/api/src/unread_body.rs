@@ -6,7 +6,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,6 +20,7 @@ use axum::{
 };
 use futures::StreamExt;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 /// The largest body limit of any route, so that a client slightly beyond a limit still gets the response.
@@ -37,8 +38,7 @@ pub(crate) async fn drain(request: Request, next: Next) -> Response {
     let returned = Arc::clone(&left);
     let request = request.map(|body| Body::new(Lent { body: Some(body), is_read: false, returned }));
     let mut response = next.run(request).await;
-    let Left { body: Some(body), is_read } = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner))
-    else {
+    let Left { body: Some(body), is_read } = std::mem::take(&mut *left.lock()) else {
         return response;
     };
     let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
@@ -110,7 +110,7 @@ impl HttpBody for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
-            let mut left = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut left = self.returned.lock();
             *left = Left { body: Some(body), is_read: self.is_read };
         }
     }

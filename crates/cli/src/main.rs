@@ -9,9 +9,9 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, cancel, compare, config_check, demo, dev, fork, get, ingest, keys, ledger, limits, list,
-        mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up, watch, why,
-        with_servers, worker,
+        api, apply, approvals, cancel, compare, config_check, demo, dev, erase, fork, get, ingest, keys, ledger,
+        limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
+        watch, why, with_servers, worker,
     },
     exit,
 };

@@ -5,11 +5,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Wall time. Jumps when the machine's clock is set.
@@ -67,14 +68,14 @@ impl ManualClock {
 
     /// Moves both clocks forward. Wall time stays where it is if the step leaves the range of the calendar.
     pub fn advance(&self, by: Duration) {
-        let mut time = self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut time = self.time.lock();
         time.monotonic = time.monotonic.saturating_add(by);
         let moved = chrono::Duration::from_std(by).ok().and_then(|by| time.now.checked_add_signed(by));
         time.now = moved.unwrap_or(time.now);
     }
 
     fn time(&self) -> Time {
-        *self.time.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.time.lock()
     }
 }
 

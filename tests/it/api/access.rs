@@ -93,7 +93,7 @@ async fn every_route_requires_a_key_with_its_scope() {
         assert_eq!(none.header("www-authenticate"), "Bearer");
         let unknown = stranger.send(method.clone(), &path, body(), &[]).await;
         assert_eq!(unknown.error(), (401, "invalid_api_key"), "{what}");
-        let others: Vec<Scope> = Scope::ALL.into_iter().filter(|scope| *scope != needs).collect();
+        let others: Vec<Scope> = Scope::ALL.iter().copied().filter(|scope| *scope != needs).collect();
         let lacking = api.caller("acme", &others).await.send(method.clone(), &path, body(), &[]).await;
         assert_eq!(lacking.error(), (403, "missing_scope"), "{what}");
         assert!(lacking.text.contains(needs.as_str()), "{what}: {}", lacking.text);

@@ -334,7 +334,7 @@ async fn array_in_place_of_an_object_is_refused() {
     let budget = json!({"agent": "helper", "input": {"prompt": "x"}, "budget": [null, null, 5]});
     assert_eq!(api.acme.post("/v1/executions", &budget).await.paths(), ["/budget"]);
     let documents = json!({"documents": [["d2", "text"]]});
-    assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths()[0], "/documents");
+    assert_eq!(api.acme.post("/v1/indexes/i/documents", &documents).await.paths(), ["/documents/0"]);
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn literals_of_shared_agents_are_sealed_and_hidden() {
     let sealer = Sealer::new(&[SecretString::from("a key of the tests")]);
     let contract = ContractOptions { sealer, ..ContractOptions::default() };
     let api = TestApi::start_with(ApiOptions { contract, ..ApiOptions::default() }).await;
-    let operator = api.caller("operator", &Scope::ALL).await;
+    let operator = api.caller("operator", Scope::ALL).await;
     let agent = |authorization: &str| {
         let headers = json!({"authorization": authorization, "x-id": "env://ID"});
         let servers = json!({"s": {"url": "https://example.com/mcp", "headers": headers}});
@@ -369,6 +369,6 @@ async fn literals_of_shared_agents_are_sealed_and_hidden() {
     assert_eq!((other.status, &other.body["version"]), (201, &json!(2)));
 
     let keyless = TestApi::start().await;
-    let refused = keyless.caller("operator", &Scope::ALL).await.put(path, &agent("Bearer CANARY")).await;
+    let refused = keyless.caller("operator", Scope::ALL).await.put(path, &agent("Bearer CANARY")).await;
     assert_eq!(refused.paths(), ["/mcp_servers/s/headers/authorization"], "{}", refused.text);
 }

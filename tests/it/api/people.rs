@@ -140,7 +140,7 @@ async fn second_decision_gets_409_and_the_first_decider_c48() {
 #[tokio::test]
 async fn submitters_may_not_approve_retries_of_others() {
     let desk = Desk::open().await;
-    let both = desk.api.caller("acme", &Scope::ALL).await;
+    let both = desk.api.caller("acme", Scope::ALL).await;
     let body = json!({"definition": "invoice", "input": {"text": "total 12"}});
     both.post("/v1/executions", &body).await;
     let first = desk.worker.claim_one().await;
@@ -208,7 +208,7 @@ async fn replacement_call_invalid_for_its_tool_is_refused() {
 #[tokio::test]
 async fn self_approval_needs_the_policy_to_allow_it() {
     let desk = Desk::open().await;
-    let both = desk.api.caller("acme", &Scope::ALL).await;
+    let both = desk.api.caller("acme", Scope::ALL).await;
     for (allow_self, expected) in [(false, 403), (true, 200)] {
         let body = json!({"definition": "invoice", "input": {"text": "total 12"}});
         both.post("/v1/executions", &body).await;
@@ -332,7 +332,7 @@ async fn lists_filter_page_and_stay_within_their_tenant() {
     assert_eq!(list(&format!("?limit=2&cursor={cursor}")).await, [id(2)]);
     let refused = desk.reviewer.get("/v1/approvals?state=done&execution=x&cursor=!").await;
     assert_eq!(refused.paths().len(), 3, "{}", refused.text);
-    let stranger = desk.api.caller("other", &Scope::ALL).await;
+    let stranger = desk.api.caller("other", Scope::ALL).await;
     assert_eq!(stranger.get("/v1/approvals").await.body["approvals"], json!([]));
     assert_eq!(stranger.get("/v1/approvals?all_tenants=true").await.body["approvals"].as_array().unwrap().len(), 3);
     for path in [format!("/v1/approvals/{}", id(0)), "/v1/approvals/no-id".to_owned()] {

@@ -34,7 +34,7 @@ async fn approvals_are_listed_shown_and_decided_once() {
     shell.refused(&["approvals", "approve"], 2, &["<ID>"]).await;
     shell.refused(&["approvals", "edit", &ids[0], "--arguments", "{amount"], 2, &["--arguments is not JSON"]).await;
     shell.refused(&["approvals", "edit", &ids[0]], 2, &["--arguments"]).await;
-    shell.refused(&["approvals", "edit", &ids[0], "--arguments", "7"], 6, &["/arguments: must be an object"]).await;
+    shell.refused(&["approvals", "edit", &ids[0], "--arguments", "7"], 6, &["/arguments: 7 is not of types"]).await;
     let other = "0".repeat(64);
     shell.refused(&["approvals", "approve", &ids[0], "--hash", &other], 6, &["HTTP 409"]).await;
     assert_eq!(shell.json(&["approvals"]).await["approvals"].as_array().unwrap().len(), 4);

@@ -58,7 +58,7 @@ impl Backend {
         let pepper = compose::pepper(&config).unwrap();
         let everyday = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
         let key = fleet.store.issue_api_key(fleet.tenant, "test", &everyday, &pepper).await.unwrap().key;
-        let operator = fleet.store.issue_api_key(fleet.tenant, "operator", &Scope::ALL, &pepper).await.unwrap().key;
+        let operator = fleet.store.issue_api_key(fleet.tenant, "operator", Scope::ALL, &pepper).await.unwrap().key;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let store = fleet.store.clone();

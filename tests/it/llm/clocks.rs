@@ -7,7 +7,6 @@ use longhaul_sdk::{FailureClass, FailureCode};
 use longhaul_testkit::model::{
     ModelServer, ev_finish, ev_raw, ev_stall, ev_text, reply_events, reply_silent, reply_text,
 };
-use longhaul_llm::{Clocks, ModelError, ProviderKind};
 use serde_json::json;
 
 use super::{WAYS, outcome, patient};

@@ -5,11 +5,11 @@ use std::{path::PathBuf, sync::Arc};
 
 use axum::{Router, http::header::CONTENT_TYPE};
 use futures::{StreamExt, stream::FuturesUnordered};
+use longhaul_llm::{ChatModel, Message, ModelError, ModelsError};
 use longhaul_testkit::{
     http_server::{HttpServer, Protocol},
     proxy::FaultProxy,
 };
-use longhaul_llm::{ChatModel, Message, ModelError, ModelsError};
 use tempfile::TempDir;
 use tokio::sync::watch;
 

@@ -9,7 +9,6 @@ use longhaul_testkit::model::{
     ModelServer, Reply, ev_call, ev_cut, ev_end, ev_error, ev_finish, ev_raw, ev_text, reply_events, reply_status,
     reply_text,
 };
-use longhaul_llm::{FinishReason, Message, ModelError};
 use serde_json::json;
 use tokio::net::TcpListener;
 

@@ -8,13 +8,12 @@ mod unprocessed;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_testkit::model::ModelServer;
 use longhaul_llm::{
     ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, ProviderConfig,
     ProviderKind, ReplyEvent, ToolChoice,
 };
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_testkit::model::ModelServer;
 use serde_json::json;
 
 const KEY: &str = "secret-key-0123456789";

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
 use longhaul_testkit::model::{
     Caps, Gate, ModelServer, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text,
 };
-use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
 use serde_json::json;
 use tokio::sync::mpsc;
 

@@ -15,8 +15,8 @@ use axum::{
 };
 use bytes::Bytes;
 use h2::Reason;
-use longhaul_testkit::http_server::{self, HangUp, HttpServer, Protocol};
 use longhaul_llm::{Message, ModelError};
+use longhaul_testkit::http_server::{self, HangUp, HttpServer, Protocol};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpListener,

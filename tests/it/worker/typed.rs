@@ -34,7 +34,7 @@ impl Api {
         fleet.set("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters");
         let config = fleet.config();
         let pepper = compose::pepper(&config).unwrap();
-        let key = fleet.store.issue_api_key(fleet.tenant, "test", &Scope::ALL, &pepper).await.unwrap().key;
+        let key = fleet.store.issue_api_key(fleet.tenant, "test", Scope::ALL, &pepper).await.unwrap().key;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let store = fleet.store.clone();

@@ -1,8 +1,9 @@
 //! `longhaul erase ID`.
 
+use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 
-use crate::{client::Client, context::Context, exit::Exit, output, progress};
+use crate::{client::Client, progress};
 
 /// Erase the texts of an ended execution and of everything it started
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,6 @@ use longhaul_sdk::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::json;
-use strum::VariantArray;
 
 use super::{
     Decision, ExecutionStatus, RetryCounters, RetryPolicy, decide, retry::MAX_RETRY_AFTER, status::Transition,
@@ -151,7 +150,7 @@ proptest! {
 
     #[test]
     fn status_moves_rightwards_and_ends_once(
-        transitions in vec(select(Transition::VARIANTS.to_vec()), 0..40),
+        transitions in vec(select(Transition::ALL.to_vec()), 0..40),
     ) {
         let mut status = ExecutionStatus::Pending;
         let (mut claims, mut ends) = (0, 0);

@@ -112,6 +112,10 @@ pub enum Transition {
     Fail,
 }
 
+impl Transition {
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+}
+
 /// A transition that the state machine does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{transition:?} is not possible from {from}")]
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn terminal_is_terminal_and_status_only_moves_rightwards() {
         for &from in ExecutionStatus::ALL {
-            for &transition in Transition::VARIANTS {
+            for &transition in Transition::ALL {
                 match from.next(transition) {
                     Ok(to) => assert!(to >= from && !from.is_terminal(), "{from} {transition:?} {to}"),
                     Err(_) => assert!(from.is_terminal() || from == ExecutionStatus::Pending),

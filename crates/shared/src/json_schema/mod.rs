@@ -8,12 +8,13 @@ mod survey;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use jsonschema::{PatternOptions, ValidationError, ValidationOptions, Validator};
 use longhaul_sdk::numbers;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
@@ -256,8 +257,7 @@ impl SchemaCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Cached> {
-        // After a panic the cache is still usable: a lost entry is compiled again.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

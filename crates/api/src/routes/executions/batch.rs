@@ -20,8 +20,8 @@ const MAX_ITEMS: usize = 1_000;
 
 /// Several submits; each may also name an `idempotency_key`.
 ///
-/// The schema describes the items as [`SubmitBody`]. They are read one by one as text: one that is invalid does not stop
-/// the others, and parsed JSON may take thirty times the memory of its text.
+/// The schema describes the items as `SubmitBody`. They are read one by one as text: one that is invalid does not
+/// stop the others, and parsed JSON may take thirty times the memory of its text.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BatchBody", description = "Several submits; each may also name an `idempotency_key`.")]

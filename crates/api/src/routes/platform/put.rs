@@ -27,10 +27,9 @@ pub(crate) async fn platform(
 ) -> ApiResult<Json<PlatformView>> {
     principal.need(Scope::Admin)?;
     let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-    let mut spec: PlatformSpec = in_turn(bytes.len(), || read_storable(&bytes, violations)).await?;
     let known = state.store.platform().await?;
-    let mut violations = names(&known, &spec);
-    violations.extend(keep_secrets(&known, &mut spec));
+    let mut spec = in_turn(bytes.len(), || read_storable(&bytes, |spec| violations(&known, spec))).await?;
+    let violations = keep_secrets(&known, &mut spec);
     if !violations.is_empty() {
         return Err(ApiError::InvalidRequest(violations));
     }
@@ -43,9 +42,9 @@ pub(crate) async fn platform(
 }
 
 /// Violations of the rules that the schema cannot express.
-fn violations(spec: &PlatformSpec) -> Vec<Violation> {
-    let mut violations: Vec<Violation> =
-        spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
+fn violations(known: &Platform, spec: &PlatformSpec) -> Vec<Violation> {
+    let mut violations = names(known, spec);
+    violations.extend(spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)));
     for (at, tool) in spec.tools.iter().enumerate() {
         if let Err(error) = schema::compile(&tool.input_schema) {
             violations.push(Violation::new(format!("/tools/{at}/input_schema"), error));

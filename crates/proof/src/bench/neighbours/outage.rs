@@ -74,7 +74,7 @@ async fn wait_until_waiting(
 
 /// Brings the model back and resets its breaker, as an operator would.
 pub(super) async fn end(environment: &BenchEnvironment) -> anyhow::Result<()> {
-    let (_, operator) = environment.add_tenant("operator", &Scope::ALL).await?;
+    let (_, operator) = environment.add_tenant("operator", Scope::ALL).await?;
     environment.model.switch().give_back();
     operator.post("/v1/providers/health/reset", &json!({ "provider": "custom" })).await?;
     Ok(())

@@ -8,14 +8,11 @@ mod labels;
 mod recorder;
 mod table;
 
-use std::{
-    collections::BTreeMap,
-    sync::{LazyLock, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
 use longhaul_sdk::FailureClass;
 use metrics::{counter, gauge, histogram};
+use parking_lot::Mutex;
 
 use self::labels::QueueLabels;
 pub(super) use self::recorder::{install, upkeep};
@@ -41,7 +38,7 @@ pub struct QueueBacklog {
 /// Sets the backlog of all queues with due executions. A queue reported earlier and missing now is set to zero.
 pub fn queue_backlogs(backlogs: &[QueueBacklog]) {
     static LABELS: LazyLock<Mutex<QueueLabels>> = LazyLock::new(Mutex::default);
-    let mut labels = LABELS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut labels = LABELS.lock();
     let mut by_label: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
     for backlog in backlogs {
         let (due, oldest) = by_label.entry(labels.label(&backlog.queue)).or_default();
