@@ -46,8 +46,8 @@ pub use error::ModelError;
 pub use registry::{Models, ModelsError, ProviderConfig, ProviderKind};
 pub use transport::EndpointError;
 pub use types::{
-    FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, ReplyEvent, ToolCall, ToolChoice,
-    Usage, estimate_tokens,
+    FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, ReplyEvent, ToolChoice, Usage,
+    estimate_tokens,
 };
 
 /// Receives the parts of a reply in order while it arrives.

@@ -1,8 +1,10 @@
 //! The end of a reply, for every provider: detects empty, refused and truncated replies, and emits events of a
 //! whole reply.
 
+use longhaul_shared::domain::ToolCall;
+
 use super::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, ToolCall, Usage,
+    EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, Usage,
     calls::{arguments_or_empty, is_whole_object},
 };
 

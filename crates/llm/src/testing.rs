@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_shared::domain::ToolCall;
 use serde_json::json;
 
 use super::{
-    Message, ModelError, ModelRequest, ReplyEvent, ToolCall, ToolChoice,
+    Message, ModelError, ModelRequest, ReplyEvent, ToolChoice,
     answer::{Answer, Scrub},
     calls::CallIds,
 };

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolSpec, spec::ModelSpec};
-pub use longhaul_shared::domain::message::{
-    FileRef, Message, NativeBlocks, NativeFormat, Part, ToolCall, estimate_tokens,
-};
+use longhaul_shared::domain::ToolCall;
+pub use longhaul_shared::domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
 use serde::{Deserialize, Serialize};
 
 /// Tokens of one model call, as counted by the provider. Absent means not reported, never 0.

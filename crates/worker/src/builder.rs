@@ -25,6 +25,7 @@ use longhaul_shared::{
         formats::journal_requirements,
         requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
     },
+    json_schema::SchemaCache,
 };
 use longhaul_store::{Store, StoreError, StoreOptions};
 use secrecy::ExposeSecret;
@@ -42,8 +43,8 @@ use crate::{
         sweep_load::SweepLoad,
     },
     tools::{
-        FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SchemaCache, SecretResolver, ToolRegistry,
-        ToolRegistryError, ToolSources,
+        FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry, ToolRegistryError,
+        ToolSources,
     },
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };

@@ -9,9 +9,8 @@ use axum::{
     response::{IntoResponse, Redirect},
     routing::get,
 };
-use longhaul_worker::tools::{
-    AllowedNetworks, CallErrorKind, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox,
-};
+use longhaul_shared::domain::CallErrorKind;
+use longhaul_worker::tools::{AllowedNetworks, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;

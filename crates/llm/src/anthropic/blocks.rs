@@ -3,12 +3,13 @@
 //! Signed thinking must be sent back unchanged and in its place among the other blocks, or the API refuses the
 //! next request. A reply with any block besides text and calls therefore keeps all its blocks.
 
+use longhaul_shared::domain::ToolCall;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::wire::{malformed, tool_use};
 use crate::{
-    FinishReason, ModelError, NativeBlocks, NativeFormat, ToolCall, Usage, calls::CallIds, reply::FinishedReply,
+    FinishReason, ModelError, NativeBlocks, NativeFormat, Usage, calls::CallIds, reply::FinishedReply,
     wire_text::WireText,
 };
 

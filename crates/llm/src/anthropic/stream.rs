@@ -4,6 +4,7 @@
 //! the output limit also stops a block, and is reported only afterwards. Such a call is complete when another
 //! block begins or the stop reason is not the limit.
 
+use longhaul_shared::domain::ToolCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,7 +13,7 @@ use super::{
     wire::{WireUsage, malformed, stop_reason},
 };
 use crate::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, ToolCall,
+    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     transport::Flow,
     wire_text::WireText,

@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use longhaul_sdk::{ToolSpec, spec::Effort};
+use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use super::blocks::{Block, finished};
 use crate::{
-    FinishReason, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, ToolCall, ToolChoice, Usage,
+    FinishReason, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, ToolChoice, Usage,
     body::Body,
     calls::{CallIds, wire_object},
     reply::FinishedReply,

@@ -5,12 +5,13 @@
 //! whole calls in one chunk; [`Assembler::slot_of`] finds the call that a delta belongs to. A stream is
 //! complete after a finish reason or `[DONE]`; one that ends without either was cut.
 
+use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::wire::{NAMELESS, WireUsage, content, finish_reason, malformed};
 use crate::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, ToolCall, Usage,
+    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, Usage,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     reply::FinishedReply,
     transport::Flow,

@@ -1,11 +1,12 @@
 //! The chat-completions format in both directions: transcript to request bytes, reply bytes to reply.
 
 use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
+use longhaul_shared::domain::ToolCall;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    FinishReason, Message, ReplyEvent, ToolCall, ToolChoice, Usage,
+    FinishReason, Message, ReplyEvent, ToolChoice, Usage,
     testing::{ODD_ARGUMENTS, call, completed, error_inside, ids, request, result, stored, told_text, tool},
 };
 

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 
 use longhaul_sdk::{ToolSpec, spec::Effort};
+use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    FinishReason, Message, ModelError, ModelRequest, ToolCall, ToolChoice, Usage,
+    FinishReason, Message, ModelError, ModelRequest, ToolChoice, Usage,
     body::Body,
     calls::{CallIds, wire_object},
     reply::FinishedReply,

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_shared::domain::ToolCall;
 use serde_json::json;
 
 use super::wire::{RequestFormat, read_reply, request_body};
 use crate::{
-    FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, ToolChoice, Usage, calls::CallIds,
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolChoice, Usage, calls::CallIds,
     openai::wire::OutputLimit,
 };
 

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 
 use longhaul_sdk::ToolSpec;
+use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    FinishReason, Message, ModelError, ModelReply, ModelRequest, ToolCall, Usage,
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, Usage,
     body::Body,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     openai::wire::{OutputLimit, WireAnswerCall, WireChoice, malformed, with_reasoning},

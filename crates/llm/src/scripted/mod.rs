@@ -18,11 +18,12 @@ use std::{
 
 use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;
+use longhaul_shared::domain::ToolCall;
 
 use self::program::{Answer, AnswerCall, Program};
 use super::{
-    ChatModel, Clocks, EventSink, FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall,
-    Usage, answer::Answer as ErrorAnswer, types::estimate_tokens,
+    ChatModel, Clocks, EventSink, FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, Usage,
+    answer::Answer as ErrorAnswer, types::estimate_tokens,
 };
 
 /// Default name of its provider and model; also the metric label.

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::ToolCall;
+
 /// One entry of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case", deny_unknown_fields)]
@@ -222,17 +224,6 @@ impl FileRef {
 #[must_use]
 pub fn estimate_tokens(bytes: usize) -> u64 {
     bytes.div_ceil(4) as u64
-}
-
-/// A tool call as the model proposed it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ToolCall {
-    /// Unique within its reply; generated if the provider omitted or repeated it.
-    pub id: String,
-    pub name: String,
-    /// The exact text that the model wrote, possibly not JSON. `{}` if it wrote nothing.
-    pub arguments: String,
 }
 
 /// A reply in its provider's own blocks, kept if they hold more than text and calls (signed thinking, unusual order).

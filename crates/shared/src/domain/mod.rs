@@ -1,8 +1,10 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
 pub mod ascii_json;
+pub mod call;
 pub mod contract;
 pub mod contract_steps;
+pub mod cut;
 pub mod deadline;
 pub mod decision;
 pub mod formats;
@@ -21,6 +23,8 @@ pub mod retrieval;
 pub mod retry;
 pub mod status;
 
+pub use call::{CallError, CallErrorKind, ToolCall};
+pub use cut::cut;
 pub use deadline::MAX_DEADLINE;
 pub use decision::{Decision, Outcome, decide};
 pub use formats::JOURNAL_FORMAT;

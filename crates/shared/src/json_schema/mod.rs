@@ -4,6 +4,7 @@
 //! A `$ref` never fetches anything, and no pattern takes exponential time. docs/adr/0025 describes the bounds.
 
 mod meter;
+pub mod report;
 mod survey;
 
 use std::{

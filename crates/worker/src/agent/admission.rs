@@ -5,14 +5,12 @@
 //! same call.
 
 use chrono::{DateTime, Utc};
-use longhaul_llm::ToolCall;
 use longhaul_sdk::{Failure, Step};
-use longhaul_shared::domain::WaitReason;
+use longhaul_shared::domain::{CallError, ToolCall, WaitReason};
 use longhaul_store::journal::Hash;
 use serde_json::Value;
 
 use super::{Agent, approval, journal::Journal};
-use crate::tools::CallError;
 
 /// A call that nothing blocks any more.
 #[derive(Debug, Clone)]

@@ -8,12 +8,11 @@
 
 use std::time::Duration;
 
-use longhaul_llm::ToolCall;
 use longhaul_sdk::{
     Failure, FailureCode, Step,
     approvals::{Access, OnReject},
 };
-use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason, cut};
 use longhaul_store::human_requests::HumanRequest;
 use serde_json::Value;
 
@@ -23,7 +22,6 @@ use super::{
     host_tools::HostTool,
     journal::{Journal, Wanted},
 };
-use crate::tools::{CallError, CallErrorKind, cut};
 
 /// Maximum replacements of one call, with one decision each.
 const MAX_ROUNDS: i32 = 8;

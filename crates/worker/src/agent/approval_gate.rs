@@ -7,19 +7,17 @@
 
 use std::time::Duration;
 
-use longhaul_llm::ToolCall;
+use longhaul_references::Path;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason};
 use serde_json::{Value, json};
 
 use super::{
     Agent,
     admission::{ReadyCall, Waiting},
     journal::{Journal, Wanted},
-    references::Path,
     transcript::hash_parts,
 };
-use crate::tools::{CallError, CallErrorKind};
 
 /// State of a gate.
 #[derive(Debug)]

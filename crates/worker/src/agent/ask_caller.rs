@@ -4,7 +4,10 @@
 use std::time::Duration;
 
 use longhaul_sdk::{Failure, FailureCode, Step, ToolEffect, ToolSpec};
-use longhaul_shared::domain::{RequestKind, RequestState, WaitReason};
+use longhaul_shared::{
+    domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason},
+    json_schema::report,
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -13,7 +16,6 @@ use super::{
     host_tools::HostToolAnswer,
     journal::{Journal, Wanted},
 };
-use crate::tools::{CallError, CallErrorKind, schema};
 
 pub(super) const ASK_CALLER: &str = "ask_caller";
 
@@ -53,7 +55,7 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
         Some(request) => request,
         None => {
             let answer_schema = call.arguments.get("answer_schema").cloned();
-            if let Some(reason) = answer_schema.as_ref().and_then(|schema| schema::compile_linear(schema).err()) {
+            if let Some(reason) = answer_schema.as_ref().and_then(|schema| report::compile_linear(schema).err()) {
                 let message =
                     format!("`answer_schema` is no JSON Schema that an answer can be checked against: {reason}");
                 return Ok(refuse(CallError::new(CallErrorKind::Structural, message)));

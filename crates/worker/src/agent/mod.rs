@@ -16,15 +16,14 @@ pub(crate) mod policy;
 pub(crate) mod prepared;
 pub(crate) mod profile;
 pub(crate) mod prompt;
-pub(crate) mod references;
 pub(crate) mod run;
 mod spawn_sub_agent;
 pub(crate) mod tool_list;
 pub(crate) mod transcript;
 
-use longhaul_llm::{ToolCall, health::Route};
+use longhaul_llm::health::Route;
 use longhaul_sdk::AgentConfig;
-use longhaul_shared::domain::{RetryPolicy, redaction::Secrets};
+use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
 use policy::Policy;
 use profile::Profile;
 use serde_json::Value;

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 
+use longhaul_references::Condition;
 use longhaul_sdk::{
     Failure, FailureCode,
     approvals::{Access, ApprovalsSpec, names},
 };
 use longhaul_shared::domain::redaction::is_pointer;
 use serde_json::Value;
-
-use super::references::Condition;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Policy {

@@ -1,15 +1,15 @@
 //! Differences between the surfaces that an agent runs for. The profile is chosen once, when the agent is prepared.
 
-use longhaul_llm::{Message, ModelError, ToolCall};
+use longhaul_llm::{Message, ModelError};
 use longhaul_sdk::{Failure, Step};
-use longhaul_shared::domain::contract_steps::{NotedCall, NotedModel};
+use longhaul_shared::domain::{
+    CallError, ToolCall,
+    contract_steps::{NotedCall, NotedModel},
+};
 use serde_json::{Value, json};
 
 use super::journal::Reply;
-use crate::{
-    contract::{Contract, Retrieval},
-    tools::CallError,
-};
+use crate::contract::{Contract, Retrieval};
 
 /// Surface that an agent runs for.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! result.
 
 use longhaul_sdk::{Interrupt, Step, ToolEffect, ToolSpec, spec::ToolRef};
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionStatus, WaitReason, cut};
 use longhaul_store::children::{Child, SpawnRefused, TreeLimits};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -14,7 +14,6 @@ use super::{
     host_tools::HostToolAnswer,
     journal::{Journal, NotStarted, Task},
 };
-use crate::tools::{CallError, CallErrorKind, cut};
 
 pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
 /// Maximum tasks of one call.

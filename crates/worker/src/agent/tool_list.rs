@@ -8,12 +8,13 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use longhaul_llm::ToolCall;
+use longhaul_references::{Features, PlannedCall, Signature};
 use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
+use longhaul_shared::{
+    domain::{CallError, CallErrorKind, ToolCall, cut},
+    json_schema::SchemaCache,
+};
 use serde_json::{Value, json};
-
-use super::references::{self, Features, PlannedCall, Signature};
-use crate::tools::{CallError, CallErrorKind, SchemaCache, cut};
 
 pub(crate) use longhaul_sdk::spec::SUBMIT_OUTPUT;
 
@@ -75,7 +76,7 @@ impl ToolList {
             if is_again {
                 shown.retain(|shown: &ToolSpec| shown.name != spec.name);
             }
-            shown.push(references::shown(&spec, &features));
+            shown.push(longhaul_references::shown(&spec, &features));
         }
         let output = match task.output_schema {
             None => None,
@@ -85,7 +86,7 @@ impl ToolList {
                 let signature = Signature::new(&output_spec(&Value::Bool(true)), features, schemas)
                     .map_err(|reason| unusable(SUBMIT_OUTPUT, &reason))?;
                 signatures.insert(SUBMIT_OUTPUT.to_owned(), Arc::new(signature));
-                Some(references::shown(&output_spec(schema), &features))
+                Some(longhaul_references::shown(&output_spec(schema), &features))
             }
         };
         shown.extend(output.clone());
@@ -223,8 +224,8 @@ mod tests {
         });
         let tools = tool_list(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
         let parameters = &tools.shown(Offer::OutputOnly)[0].parameters;
-        let validator = crate::tools::schema::compile(parameters).unwrap();
-        let is_valid = |value| crate::tools::schema::violations(&validator, &value).is_none();
+        let validator = longhaul_shared::json_schema::report::compile(parameters).unwrap();
+        let is_valid = |value| longhaul_shared::json_schema::report::violations(&validator, &value).is_none();
         assert!(is_valid(json!({"output": {"next": {"next": {}}}})));
         assert!(!is_valid(json!({"output": {"next": {"next": 1}}})));
         assert!(!is_valid(json!({})));

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use longhaul_llm::{Message, ModelError, ToolCall};
+use longhaul_llm::{Message, ModelError};
 use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
 use longhaul_shared::domain::{
-    RetryPolicy,
+    CallErrorKind, RetryPolicy, ToolCall,
     ascii_json::sorted_ascii,
     contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
     contract_steps::{NotedCall, NotedModel},
@@ -29,7 +29,7 @@ use crate::{
         tool_list::{Task, ToolList},
     },
     deps::Deps,
-    tools::{CallErrorKind, Toolbox},
+    tools::Toolbox,
 };
 
 /// Model calls per run.
@@ -189,9 +189,9 @@ impl Contract {
     /// Handles an unreadable call: the model gets an error, or the run ends.
     pub(crate) fn unreadable(&self, call: &ToolCall, place: CallPosition) -> Unreadable {
         let Some(tool) = self.tools.get(&call.name) else {
-            let message = format!("Tool '{}' is not allowed", crate::tools::cut(&call.name, 128));
+            let message = format!("Tool '{}' is not allowed", longhaul_shared::domain::cut(&call.name, 128));
             let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
-                .detail("tool_name", crate::tools::cut(&call.name, 128).into_owned());
+                .detail("tool_name", longhaul_shared::domain::cut(&call.name, 128).into_owned());
             let reply = Reply::plain(json!({ "code": ExecCode::ToolNotAllowed.as_str() }).to_string());
             return Unreadable::Ends(reply, failure.into());
         };

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use longhaul_llm::{Answer, Scrub};
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
+    CallErrorKind,
     ascii_json::sorted_ascii,
     contract::{Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
+    cut,
 };
 use reqwest::{
     Client, Response,
@@ -22,7 +24,7 @@ use super::{
     failure::{CallFailure, of_service},
     item::Noted,
 };
-use crate::tools::{CallErrorKind, CallOutcome, cut};
+use crate::tools::CallOutcome;
 
 /// Largest answer read of a service, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;

@@ -11,6 +11,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
+use longhaul_references::instructions;
 use longhaul_sdk::{
     ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError, Validator,
     definition::{AnyDefinition, Declarative},
@@ -43,7 +44,6 @@ use crate::{
         journal::{ExecutionScope, Journal, from_store},
         prepared::prepare,
         prompt::render,
-        references::instructions,
     },
     agent_definition::AgentDirectly,
     contract,

@@ -6,13 +6,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec, numbers};
-use longhaul_shared::domain::requirements::SEARCH_DATASET;
+use longhaul_shared::{domain::requirements::SEARCH_DATASET, json_schema::report};
 use serde::de::Error as _;
 use serde_json::Value;
 
 use super::{
     fetch_url::{self, FETCH_URL, FetchUrl, FetchUrlSettings},
-    schema,
     stop_execution::StopExecution,
 };
 use crate::agent::host_tools::HostTool;
@@ -151,7 +150,7 @@ impl ToolRegistry {
     pub fn register<T: Tool>(&mut self, tool: T) -> Result<(), ToolRegistryError> {
         let tool: Arc<dyn AnyTool> = Arc::new(Typed::new(tool));
         let spec = tool.spec();
-        let usable = schema::describes_object(&spec.parameters).and_then(|()| schema::compile(&spec.parameters));
+        let usable = report::describes_object(&spec.parameters).and_then(|()| report::compile(&spec.parameters));
         if let Err(reason) = usable {
             return Err(ToolRegistryError::InvalidSchema { name: spec.name, reason });
         }

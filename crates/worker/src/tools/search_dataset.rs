@@ -108,7 +108,7 @@ fn spec(datasets: &[String]) -> ToolSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::schema;
+    use longhaul_shared::json_schema::report;
 
     #[test]
     fn index_is_optional_with_a_single_dataset() {
@@ -117,7 +117,7 @@ mod tests {
         let two = spec(&["kb".into(), "faq".into()]);
         assert_eq!(two.parameters["required"], json!(["query", "index"]));
         assert_eq!(two.parameters["properties"]["index"]["enum"], json!(["kb", "faq"]));
-        assert!(schema::compile(&two.parameters).is_ok());
+        assert!(report::compile(&two.parameters).is_ok());
         assert_eq!(two.effect, ToolEffect::ReadOnly);
     }
 }

@@ -1,11 +1,11 @@
 //! Validates an answer against a JSON Schema, from the settings or the definition's output schema.
 
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
-use longhaul_shared::json_schema::Schema;
+use longhaul_shared::json_schema::{Schema, SchemaCache, report};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::tools::{SchemaCache, schema, settings_of};
+use crate::tools::settings_of;
 
 pub const JSON_SCHEMA: &str = "json_schema";
 
@@ -73,7 +73,7 @@ impl Validator for JsonSchemaValidator {
                 ));
             }
         };
-        match schema::violations_of_large(&compiled, &value).await {
+        match report::violations_of_large(&compiled, &value).await {
             Err(reason) => {
                 ValidatorResponse::retry(format!("The response cannot be accepted: {reason}. Return a smaller one."))
             }

@@ -7,10 +7,11 @@ use longhaul_sdk::{
     async_trait,
     spec::{ValidatorRef, ValidatorSettings},
 };
+use longhaul_shared::json_schema::SchemaCache;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tools::{STOP_EXECUTION, SchemaCache};
+use crate::tools::STOP_EXECUTION;
 
 fn registry() -> ValidatorRegistry {
     ValidatorRegistry::with_builtin(SchemaCache::default())

@@ -3,9 +3,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use longhaul_llm::{Message, ToolCall};
+use longhaul_llm::Message;
+use longhaul_references::{CallWrite, Path, PlannedCall, StateWrite, stored, value_of};
 use longhaul_sdk::{Step, ToolEffect, ToolScratchpad};
-use longhaul_shared::{domain::contract_steps::NotedCall, telemetry::metrics};
+use longhaul_shared::{
+    domain::{CallError, CallErrorKind, ToolCall, contract_steps::NotedCall, cut},
+    telemetry::metrics,
+};
 use longhaul_store::journal::{Hash, JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -16,13 +20,9 @@ use super::{
     read_body, recorded_message,
 };
 use crate::{
-    agent::{
-        admission::ReadyCall,
-        references::{CallWrite, Path, PlannedCall, StateWrite, stored, value_of},
-        transcript::hash_parts,
-    },
+    agent::{admission::ReadyCall, transcript::hash_parts},
     contract::Noted,
-    tools::{CallError, CallErrorKind, CallOutcome, cut},
+    tools::CallOutcome,
 };
 
 /// Body of a call step, for intents and results.

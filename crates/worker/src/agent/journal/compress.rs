@@ -8,12 +8,13 @@ use std::{
 
 use longhaul_llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Call, prompt_bound};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
+use longhaul_shared::domain::cut;
 use longhaul_store::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Agent, Journal, budget::Took, message_bytes, preview, read_body, recorded_message};
-use crate::{agent::transcript::hash_parts, tools::cut};
+use crate::agent::transcript::hash_parts;
 
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
     number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \

@@ -1,7 +1,8 @@
 //! Limits of a run: turns, the last turn, and calls that repeatedly fail with the same error.
 
-use longhaul_llm::{Message, ToolCall, Usage};
+use longhaul_llm::{Message, Usage};
 use longhaul_sdk::{Failure, FailureCode, Step};
+use longhaul_shared::domain::ToolCall;
 use serde::Serialize;
 use serde_json::json;
 

@@ -52,7 +52,9 @@ use commit::Pending;
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 use limits::Spending;
-use longhaul_llm::{Message, ToolCall};
+use longhaul_llm::Message;
+use longhaul_references::{CallWrite, Method, Path, StateLimits, StateLog};
+use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use output::OpenOutput;
 pub(crate) use people::Wanted;
 pub(crate) use progress::{Stage, State};
@@ -66,14 +68,12 @@ use super::{
     Agent,
     admission::Waiting,
     orchestrator::permits::CallPermits,
-    references::{CallWrite, Method, Path, StateLimits, StateLog},
     transcript::{Transcript, hash_parts},
 };
 use crate::{
     deps::Deps,
     probe::Point,
     runtime::{lease::AttemptControl, suspects},
-    tools::{CallError, CallErrorKind},
 };
 
 /// Maximum characters of a step's preview.

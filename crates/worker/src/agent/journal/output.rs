@@ -1,8 +1,9 @@
 //! The final output as a call: its result, and the results of the calls beside it, are held back until the
 //! validators have judged it, so that the transcript has them in call order.
 
-use longhaul_llm::{Message, ToolCall};
+use longhaul_llm::Message;
 use longhaul_sdk::Step;
+use longhaul_shared::domain::ToolCall;
 use longhaul_store::journal::{Hash, MessageBytes};
 use serde_json::json;
 

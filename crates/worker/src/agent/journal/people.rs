@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::Step;
-use longhaul_shared::domain::RequestKind;
+use longhaul_shared::domain::{RequestKind, cut};
 use longhaul_store::{
     human_requests::{HumanRequest, NewHumanRequest},
     journal::Hash,
@@ -15,7 +15,7 @@ use longhaul_store::{
 use serde_json::Value;
 
 use super::{Journal, corrupt, from_store};
-use crate::{agent::admission::ReadyCall, probe::Point, tools::cut};
+use crate::{agent::admission::ReadyCall, probe::Point};
 
 /// Maximum bytes of the text shown first.
 const MAX_SHOWN: usize = 8_192;

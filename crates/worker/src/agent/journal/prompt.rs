@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use longhaul_llm::Message;
+use longhaul_references::{StateLimits, StateLog};
 use longhaul_sdk::{Failure, Step, ToolSpec};
 use longhaul_shared::domain::contract_steps::NotedModel;
 use longhaul_store::journal::{JournalStep, StepKind};
@@ -17,11 +18,7 @@ use super::{
     secrets::ToolSecrets,
     session::SessionPin,
 };
-use crate::agent::{
-    references::{StateLimits, StateLog},
-    tool_list::Offer,
-    transcript::hash_parts,
-};
+use crate::agent::{tool_list::Offer, transcript::hash_parts};
 
 /// Body of a prompt step.
 #[derive(Debug, Serialize, Deserialize)]

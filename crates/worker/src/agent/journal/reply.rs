@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, ToolCall, Usage, health::Route};
+use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, Usage, health::Route};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
-    domain::contract_steps::NotedCall,
+    domain::{ToolCall, contract_steps::NotedCall},
     telemetry::{
         metrics::{self, ModelOutcome, TokenKind},
         trace,

@@ -9,12 +9,14 @@ use std::{sync::Arc, time::Instant};
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_llm::{
-    FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolCall, ToolChoice, Usage,
-    estimate_tokens,
+    FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolChoice, Usage, estimate_tokens,
     health::{Call, Route},
 };
 use longhaul_sdk::{Failure, Step};
-use longhaul_shared::telemetry::{TRACED, trace};
+use longhaul_shared::{
+    domain::ToolCall,
+    telemetry::{TRACED, trace},
+};
 use longhaul_store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
 use serde_json::json;
 use tracing::Instrument;

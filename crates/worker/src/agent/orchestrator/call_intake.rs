@@ -1,8 +1,11 @@
 //! Stage one of a call: recovery from the journal, limits and parsing, before it is scheduled.
 
-use longhaul_llm::ToolCall;
+use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
-use longhaul_shared::telemetry::metrics;
+use longhaul_shared::{
+    domain::{CallError, CallErrorKind, ToolCall},
+    telemetry::metrics,
+};
 use longhaul_store::journal::Hash;
 use serde_json::Value;
 
@@ -10,16 +13,12 @@ use super::{
     Tick,
     schedule::{Event, Fate, Streamed},
 };
-use crate::{
-    agent::{
-        Agent,
-        admission::{ReadyCall, may_start_early},
-        journal::{Answered, RanAs, Recalled, call_key},
-        profile::{CallPosition, Unreadable},
-        references::{Path, PlannedCall, Resolved},
-        tool_list::{Offer, SUBMIT_OUTPUT},
-    },
-    tools::{CallError, CallErrorKind},
+use crate::agent::{
+    Agent,
+    admission::{ReadyCall, may_start_early},
+    journal::{Answered, RanAs, Recalled, call_key},
+    profile::{CallPosition, Unreadable},
+    tool_list::{Offer, SUBMIT_OUTPUT},
 };
 
 /// A call of the reply.

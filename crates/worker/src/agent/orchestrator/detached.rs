@@ -1,8 +1,9 @@
 //! Detached calls, which the tick does not wait for: answered at once, launched with the others, recovered after a
 //! crash.
 
-use longhaul_llm::ToolCall;
+use longhaul_references::PlannedCall;
 use longhaul_sdk::Step;
+use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::json;
 
 use super::{
@@ -11,13 +12,9 @@ use super::{
     run_call::run_call,
     schedule::{Event, Fate},
 };
-use crate::{
-    agent::{
-        admission::ReadyCall,
-        journal::{RanAs, Recalled, Reply, detached_key},
-        references::PlannedCall,
-    },
-    tools::{CallError, CallErrorKind},
+use crate::agent::{
+    admission::ReadyCall,
+    journal::{RanAs, Recalled, Reply, detached_key},
 };
 
 impl Tick<'_> {

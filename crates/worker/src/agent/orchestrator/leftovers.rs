@@ -4,13 +4,11 @@
 //! a dependency that failed or did not run · a cycle that a literal breaks · a cycle · a path that nothing writes.
 //! Each round applies one row, because its answers may unblock other calls.
 
+use longhaul_references::{Missing, Path, Resolution, StateLog};
+use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::json;
 
 use super::schedule::{Fate, Progress, ScheduledCall, Unrun};
-use crate::{
-    agent::references::{Missing, Path, Resolution, StateLog},
-    tools::{CallError, CallErrorKind},
-};
 
 /// A call that cannot start.
 #[derive(Debug)]

@@ -28,7 +28,9 @@ use futures::{
     stream::FuturesUnordered,
 };
 use longhaul_llm::{ModelError, ModelReply, ReplyEvent};
+use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
+use longhaul_shared::domain::{CallError, CallErrorKind};
 use longhaul_store::journal::Hash;
 use serde_json::json;
 
@@ -43,13 +45,9 @@ use super::{
     approval_gate::{self, ApprovalGate},
     host_tools::HostToolAnswer,
     journal::{Answered, CompletedCall, Journal, NextTurn, PendingTurn, Reply, Stage, State, Turn, detached_key},
-    references::{Path, PlannedCall, Resolved},
     tool_list::{OUTPUT, Offer},
 };
-use crate::{
-    probe::Point,
-    tools::{CallError, CallErrorKind, CallOutcome},
-};
+use crate::{probe::Point, tools::CallOutcome};
 
 const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
 

@@ -2,19 +2,16 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longhaul_llm::ToolCall;
+use longhaul_references::{CallWrite, Features, Path, PlannedCall, Signature, StateLimits, StateLog};
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Launch},
 };
+use longhaul_shared::{domain::ToolCall, json_schema::SchemaCache};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
 use super::schedule::{Command, Event, Fate, Schedule, Streamed, Unrun};
-use crate::{
-    agent::references::{CallWrite, Features, Path, PlannedCall, Signature, StateLimits, StateLog},
-    tools::SchemaCache,
-};
 
 /// One call of a reply, and its outcome.
 #[derive(Debug, Clone)]

@@ -4,13 +4,11 @@
 //! its condition holds and a slot is free. When no call runs and none can start, the rest are classified
 //! (`leftovers`), so that no call waits for a value that cannot come.
 
+use longhaul_references::{Access, Instance, Path, PlannedCall, Resolution, Resolved, StateLog};
 use longhaul_sdk::spec::Launch;
+use longhaul_shared::domain::CallError;
 
 use super::leftovers::{self, Leftover, Stranded};
-use crate::{
-    agent::references::{Access, Instance, Path, PlannedCall, Resolution, Resolved, StateLog},
-    tools::CallError,
-};
 
 /// Input of the state machine. Cancellation, deadlines and lost leases are not events: they abort the attempt.
 #[derive(Debug)]

@@ -10,17 +10,14 @@ use std::error::Error as _;
 use bytes::BytesMut;
 use encoding_rs::{Encoding, UTF_8};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
-use longhaul_shared::addresses::is_public;
+use longhaul_shared::{addresses::is_public, domain::cut};
 use reqwest::{Client, Response, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use super::{
-    guard::{AddressRefused, GuardedResolver, check_address, refused},
-    outcome::cut,
-};
+use super::guard::{AddressRefused, GuardedResolver, check_address, refused};
 
 pub const FETCH_URL: &str = "fetch_url";
 

@@ -6,6 +6,7 @@
 use std::{collections::HashMap, process::Stdio, time::Duration};
 
 use longhaul_sdk::spec::McpServerSpec;
+use longhaul_shared::domain::cut;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::{
     RoleClient, ServiceExt,
@@ -30,7 +31,6 @@ use super::{
 use crate::tools::{
     guard::{GuardedResolver, check_host},
     http::mcp_client,
-    outcome::cut,
 };
 
 /// Environment variables of this process that a child inherits. All others come from the agent.

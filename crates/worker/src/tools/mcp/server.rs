@@ -6,6 +6,10 @@ use async_trait::async_trait;
 use longhaul_sdk::{
     Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec, spec::McpServerSpec,
 };
+use longhaul_shared::{
+    domain::cut,
+    json_schema::{SchemaCache, report},
+};
 use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, MetaObject, PaginatedRequestParams,
@@ -22,11 +26,7 @@ use super::{
     result,
     session::{FailedRequest, ended, said},
 };
-use crate::tools::{
-    outcome::cut,
-    registry::AnyTool,
-    schema::{self, SchemaCache},
-};
+use crate::tools::registry::AnyTool;
 
 /// Tools accepted from one server; models degrade long before.
 const MAX_TOOLS: usize = 512;
@@ -151,7 +151,7 @@ impl McpServer {
             skip("its schema is too large");
             return None;
         }
-        if let Err(reason) = schema::describes_object(&parameters).and_then(|()| schemas.get(&parameters)) {
+        if let Err(reason) = report::describes_object(&parameters).and_then(|()| schemas.get(&parameters)) {
             skip(&format!("its schema cannot be used: {reason}"));
             return None;
         }

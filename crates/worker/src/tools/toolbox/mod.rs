@@ -16,17 +16,16 @@ use longhaul_sdk::{
     ToolScratchpad, ToolSpec, numbers, spec::ToolRef,
 };
 use longhaul_shared::{
-    domain::{TenantId, requirements::SEARCH_DATASET},
-    json_schema::Schema,
+    domain::{CallError, CallErrorKind, TenantId, cut, requirements::SEARCH_DATASET},
+    json_schema::{Schema, SchemaCache, report},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
     mcp::{AllowedNetworks, McpPool, McpServer, split_name},
-    outcome::{CallError, CallErrorKind, CallOutcome, cut},
+    outcome::CallOutcome,
     registry::{AnyTool, ToolRegistry},
-    schema::{self, SchemaCache},
     search_dataset::SearchDataset,
 };
 use crate::{agent::host_tools::HostTool, contract::ContractTool};
@@ -367,7 +366,7 @@ impl Toolbox {
 impl Callable {
     fn check(&self, arguments: &Value) -> Result<(), CallError> {
         numbers::check(arguments).map_err(|error| structural(error.with_path()))?;
-        match schema::violations(&self.arguments, arguments) {
+        match report::violations(&self.arguments, arguments) {
             None => Ok(()),
             Some(found) => Err(structural("the arguments do not fit the tool's schema".into())
                 .with_details(json!({ "violations": found.listed, "more_violations": found.more }))),

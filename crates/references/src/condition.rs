@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 32;
 
 /// A parsed condition and its original text.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Condition {
+pub struct Condition {
     text: String,
     term: Term,
 }
@@ -61,7 +61,7 @@ impl Condition {
     ///
     /// # Errors
     /// On a syntax error.
-    pub(crate) fn parse(text: &str) -> Result<Self, SyntaxError> {
+    pub fn parse(text: &str) -> Result<Self, SyntaxError> {
         Self::parse_over(text, reference_or_value)
     }
 
@@ -69,7 +69,7 @@ impl Condition {
     ///
     /// # Errors
     /// On a syntax error.
-    pub(crate) fn parse_over_arguments(text: &str) -> Result<Self, SyntaxError> {
+    pub fn parse_over_arguments(text: &str) -> Result<Self, SyntaxError> {
         Self::parse_over(text, argument_or_value)
     }
 
@@ -84,14 +84,14 @@ impl Condition {
     }
 
     /// Every path that the condition reads.
-    pub(crate) fn paths(&self) -> Vec<&Path> {
+    pub fn paths(&self) -> Vec<&Path> {
         let mut paths = Vec::new();
         self.term.collect(&mut paths);
         paths
     }
 
     /// True if the condition holds. `read` returns the value at a path, if one exists.
-    pub(crate) fn holds<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> bool {
+    pub fn holds<'a>(&'a self, read: &mut dyn FnMut(&Path) -> Option<Cow<'a, Value>>) -> bool {
         is_true(&self.term.value(read))
     }
 }

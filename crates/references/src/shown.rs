@@ -1,10 +1,10 @@
 //! The text shown to the model for a result that was stored at a path.
 
 use longhaul_sdk::numbers;
+use longhaul_shared::domain::cut;
 use serde_json::Value;
 
 use super::path::Path;
-use crate::tools::cut;
 
 /// Maximum bytes of a stored result that is shown whole.
 const SHOWN_WHOLE_BYTES: usize = 2_048;
@@ -14,7 +14,7 @@ const PREVIEW_BYTES: usize = 1_024;
 /// The value of a tool's text: the parsed JSON, so that types survive, or the text itself if it is not JSON. A
 /// number, `true`, `false` or `null` is parsed only if it serializes to the same text, so that nothing is lost:
 /// `1e5` stays a text.
-pub(crate) fn value_of(text: &str) -> Value {
+pub fn value_of(text: &str) -> Value {
     let comes_back = |value: &Value| match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => serde_json::to_string(value).is_ok_and(|back| back == text),
         Value::String(_) | Value::Array(_) | Value::Object(_) => true,
@@ -26,7 +26,7 @@ pub(crate) fn value_of(text: &str) -> Value {
 
 /// The text shown for a result written to `paths`. A large result is a preview: the model passes on the reference
 /// instead of a copy.
-pub(crate) fn stored(text: &str, paths: &[Path]) -> String {
+pub fn stored(text: &str, paths: &[Path]) -> String {
     if text.len() <= SHOWN_WHOLE_BYTES || paths.is_empty() {
         return text.to_owned();
     }

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt};
 
+use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::Value;
 
 use super::{
@@ -11,14 +12,13 @@ use super::{
     plan::{PlannedCall, Template, TemplateSlot},
     state::StateLog,
 };
-use crate::tools::{CallError, CallErrorKind};
 
 /// Maximum bytes of a call's arguments after substitution.
 const MAX_RESOLVED_BYTES: usize = 8 << 20;
 
 /// Result of resolving a call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Resolution {
+pub enum Resolution {
     /// The call can start with these arguments. They are a snapshot: later writes do not change them.
     Ready(Resolved),
     /// The call waits for values that do not exist yet.
@@ -34,40 +34,40 @@ pub(crate) enum Resolution {
 
 /// A call with its references replaced by values.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Resolved {
+pub struct Resolved {
     /// Arguments, valid against the tool's own schema.
-    pub(crate) arguments: Value,
+    pub arguments: Value,
     /// Result of a latent tool, written by the model.
-    pub(crate) output: Option<Value>,
+    pub output: Option<Value>,
     /// Sources of the substituted values.
-    pub(crate) sources: Vec<Source>,
+    pub sources: Vec<Source>,
 }
 
 /// Source of one substituted argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Source {
+pub struct Source {
     /// JSON pointer into the arguments.
-    pub(crate) argument: String,
+    pub argument: String,
     /// Canonical text of the expression.
-    pub(crate) expression: String,
+    pub expression: String,
     /// Path of the value; `None` for a literal alternative.
-    pub(crate) path: Option<Path>,
+    pub path: Option<Path>,
 }
 
 /// A value that a call reads and that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub struct Missing {
     /// JSON pointer into the arguments; `/_output…` in a latent tool's result, `/_when` for the condition.
-    pub(crate) argument: String,
+    pub argument: String,
     /// A value at any of these paths satisfies the reference.
-    pub(crate) any_of: Vec<Path>,
+    pub any_of: Vec<Path>,
     /// True if the reference also has a literal, used once no path is awaited any more.
-    pub(crate) has_literal: bool,
+    pub has_literal: bool,
 }
 
 /// Access of a call to a path, by the rule of program order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// The call reads the current value.
     Open,
     /// An earlier call of the reply may still write the path.
@@ -89,7 +89,7 @@ impl PlannedCall {
     /// Resolves the call against `state`. A path without open access counts as missing, so that the call never
     /// reads a value that is about to be replaced; `||` then takes its next operand. A literal operand waits while
     /// the path is awaited.
-    pub(crate) fn resolve(&self, state: &StateLog, access: &dyn Fn(&Path) -> Access) -> Resolution {
+    pub fn resolve(&self, state: &StateLog, access: &dyn Fn(&Path) -> Access) -> Resolution {
         let is_pending = |path: &Path| access(path) != Access::Open;
         let is_awaited = |path: &Path| access(path) == Access::Awaited;
         let read = |path: &Path| if is_pending(path) { None } else { state.read(path, self.instance()) };

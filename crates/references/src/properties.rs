@@ -2,8 +2,8 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
-use longhaul_llm::ToolCall;
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::AgentLimits};
+use longhaul_shared::{domain::ToolCall, json_schema::SchemaCache};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
@@ -13,7 +13,6 @@ use super::{
     fold::Method,
     path::Kind,
 };
-use crate::tools::SchemaCache;
 
 fn any_path() -> impl Strategy<Value = Path> {
     let segment = prop_oneof![4 => "[a-zé①_-]{1,6}", 1 => any::<String>(), 1 => "[0-9]{1,2}"];

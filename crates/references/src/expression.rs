@@ -48,9 +48,9 @@ pub(crate) enum Evaluated<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingGroup {
     /// Paths of the group; a value at any of them satisfies it.
-    pub(crate) any_of: Vec<Path>,
+    pub any_of: Vec<Path>,
     /// True if the group also has a literal, used once no path is awaited any more.
-    pub(crate) has_literal: bool,
+    pub has_literal: bool,
 }
 
 impl InputExpression {
@@ -118,19 +118,19 @@ impl InputExpression {
 
 /// Groups of alternative destinations. A result goes to exactly one path of each group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct OutputExpression(Vec<Vec<Path>>);
+pub struct OutputExpression(Vec<Vec<Path>>);
 
 impl OutputExpression {
     /// Parses a whole text without checking that the paths are writable. If `is_bare`, daggers are optional.
     ///
     /// # Errors
     /// On a syntax error.
-    pub(crate) fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
+    pub fn parse(text: &str, is_bare: bool) -> Result<Self, SyntaxError> {
         groups(text, |cursor| Path::read(cursor, is_bare)).map(Self)
     }
 
     /// Every path that the expression may write.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.0.iter().flatten()
     }
 
@@ -138,7 +138,7 @@ impl OutputExpression {
     ///
     /// # Errors
     /// If the tool named a path that is in no group.
-    pub(crate) fn choose(&self, named: Option<&Path>) -> Result<Vec<Path>, String> {
+    pub fn choose(&self, named: Option<&Path>) -> Result<Vec<Path>, String> {
         if let Some(named) = named
             && !self.paths().any(|path| path == named)
         {

@@ -21,45 +21,45 @@ const MAX_SUGGESTIONS: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StateWrite {
+pub struct StateWrite {
     /// Position in the log: the order of completion.
-    pub(crate) order: u64,
+    pub order: u64,
     /// Number of the turn whose call wrote it.
-    pub(crate) tick: u32,
-    pub(crate) call_id: String,
+    pub tick: u32,
+    pub call_id: String,
     /// The only instance that sees the write; all instances if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) instance: Option<Instance>,
-    pub(crate) path: Path,
-    pub(crate) method: Method,
-    pub(crate) value: Value,
+    pub instance: Option<Instance>,
+    pub path: Path,
+    pub method: Method,
+    pub value: Value,
 }
 
 /// The write of a finished call.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct CallWrite {
-    pub(crate) tick: u32,
-    pub(crate) call_id: String,
-    pub(crate) instance: Option<Instance>,
+pub struct CallWrite {
+    pub tick: u32,
+    pub call_id: String,
+    pub instance: Option<Instance>,
     /// Paths to write; each gets the value.
-    pub(crate) paths: Vec<Path>,
-    pub(crate) method: Method,
-    pub(crate) value: Value,
+    pub paths: Vec<Path>,
+    pub method: Method,
+    pub value: Value,
 }
 
 /// Two calls of one turn that `set` the same or overlapping paths. The later completion won.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct StateConflict {
-    pub(crate) path: Path,
+pub struct StateConflict {
+    pub path: Path,
     /// Call whose value remains.
-    pub(crate) kept: String,
+    pub kept: String,
     /// Call whose value was overwritten, at least in part.
     pub(crate) overwritten: String,
 }
 
 /// Reason why a value was not stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum StateError {
+pub enum StateError {
     #[error("the result has {bytes} bytes; a value stored at a path may have {max}")]
     ValueTooLarge { bytes: usize, max: usize },
     #[error("the state would have {bytes} bytes with this result; one execution may keep {max}")]
@@ -68,9 +68,9 @@ pub(crate) enum StateError {
 
 /// Limits on the state of a run, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StateLimits {
-    pub(crate) value_bytes: usize,
-    pub(crate) total_bytes: usize,
+pub struct StateLimits {
+    pub value_bytes: usize,
+    pub total_bytes: usize,
 }
 
 impl From<&AgentLimits> for StateLimits {
@@ -81,7 +81,7 @@ impl From<&AgentLimits> for StateLimits {
 
 /// All data that references of a run can read.
 #[derive(Debug)]
-pub(crate) struct StateLog {
+pub struct StateLog {
     input: Arc<Value>,
     /// Member of the input whose items are the inputs of the instances.
     items: Option<String>,
@@ -95,14 +95,14 @@ pub(crate) struct StateLog {
 }
 
 impl StateLog {
-    pub(crate) fn new(input: impl Into<Arc<Value>>, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
+    pub fn new(input: impl Into<Arc<Value>>, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
         let items = instances.and_then(|spec| spec.over.clone());
         Self { input: input.into(), items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }
     }
 
     /// The value at `path` as `instance` sees it: its own writes applied after the writes without an instance. A
     /// written null is a value.
-    pub(crate) fn read<'a>(&'a self, path: &Path, instance: Option<&'a Instance>) -> Option<Cow<'a, Value>> {
+    pub fn read<'a>(&'a self, path: &Path, instance: Option<&'a Instance>) -> Option<Cow<'a, Value>> {
         match path.kind {
             Kind::Arguments => None,
             Kind::Input => self.read_input(path, instance),
@@ -121,7 +121,7 @@ impl StateLog {
     ///
     /// # Errors
     /// If the value or the whole state would exceed its limit.
-    pub(crate) fn write(&mut self, call: CallWrite) -> Result<Vec<StateWrite>, StateError> {
+    pub fn write(&mut self, call: CallWrite) -> Result<Vec<StateWrite>, StateError> {
         let bytes = size(&call.value);
         if bytes > self.limits.value_bytes {
             return Err(StateError::ValueTooLarge { bytes, max: self.limits.value_bytes });
@@ -150,7 +150,7 @@ impl StateLog {
 
     /// Restores writes that [`write`](Self::write) returned earlier. Each is inserted at its `order`, so calls may
     /// be restored in any order; a write that is already in the log is skipped.
-    pub(crate) fn restore(&mut self, writes: Vec<StateWrite>) {
+    pub fn restore(&mut self, writes: Vec<StateWrite>) {
         for write in writes {
             self.next_order = self.next_order.max(write.order + 1);
             if self.writes.binary_search_by_key(&write.order, |known| known.order).is_ok() {
@@ -163,12 +163,12 @@ impl StateLog {
     }
 
     /// Makes the result of a finished call readable as `†calls.<id>`.
-    pub(crate) fn finish_call(&mut self, call_id: &str, value: Value) {
+    pub fn finish_call(&mut self, call_id: &str, value: Value) {
         self.calls.insert(call_id.to_owned(), value);
     }
 
     /// Conflicting `set` writes of different calls in one turn, in the order of completion.
-    pub(crate) fn conflicts(&self, tick: u32) -> Vec<StateConflict> {
+    pub fn conflicts(&self, tick: u32) -> Vec<StateConflict> {
         let sets: Vec<_> =
             self.writes.iter().filter(|write| write.tick == tick && write.method == Method::Set).collect();
         let mut conflicts = Vec::new();
@@ -188,7 +188,7 @@ impl StateLog {
     }
 
     /// Known paths closest to `path` by Levenshtein distance, the closest first.
-    pub(crate) fn nearest(&self, path: &Path) -> Vec<Path> {
+    pub fn nearest(&self, path: &Path) -> Vec<Path> {
         let mut known: Vec<Path> = self.writes.iter().map(|write| write.path.clone()).collect();
         let members = |kind, names: Vec<String>| names.into_iter().map(move |name| Path { kind, segments: vec![name] });
         let inputs = self.input.as_object().map(|members| members.keys().cloned().collect());

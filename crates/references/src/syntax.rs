@@ -13,7 +13,7 @@ pub(super) const MAX_TEXT_BYTES: usize = 1_024;
 /// Syntax error in a reference, an expression or a condition, with its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason} (at character {at} of `{text}`)")]
-pub(crate) struct SyntaxError {
+pub struct SyntaxError {
     reason: String,
     at: usize,
     text: String,

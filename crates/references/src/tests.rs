@@ -2,10 +2,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use longhaul_llm::ToolCall;
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Detached, InstancesSpec},
+};
+use longhaul_shared::{
+    domain::{CallError, ToolCall},
+    json_schema::SchemaCache,
 };
 use serde_json::{Value, json};
 
@@ -13,7 +16,6 @@ use super::{
     Access, CallWrite, Features, Instance, Path, PlannedCall, Resolution, Resolved, Signature, StateLimits, StateLog,
     fold::Method, instance::Instances, state::StateError,
 };
-use crate::tools::{CallError, SchemaCache};
 
 fn all() -> Features {
     Features {

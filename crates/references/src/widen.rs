@@ -45,7 +45,7 @@ const STRICT: [&str; 18] = [
 const DROPPED: [&str; 5] = ["$schema", "default", "examples", "example", "$id"];
 
 /// The tool as shown to the model, with its parameters widened by references and meta properties.
-pub(crate) fn shown(tool: &ToolSpec, features: &Features) -> ToolSpec {
+pub fn shown(tool: &ToolSpec, features: &Features) -> ToolSpec {
     let mut parameters = tool.parameters.clone();
     if features.references {
         widen_inside(&mut parameters);
@@ -58,7 +58,7 @@ pub(crate) fn shown(tool: &ToolSpec, features: &Features) -> ToolSpec {
 }
 
 /// System prompt text that explains references; `None` if the agent has them off.
-pub(crate) fn instructions(config: &AgentConfig, input: &Value) -> Option<String> {
+pub fn instructions(config: &AgentConfig, input: &Value) -> Option<String> {
     if !config.references {
         return None;
     }

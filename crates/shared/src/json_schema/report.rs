@@ -1,14 +1,13 @@
-//! Describes schema violations of a value so that a model can correct it.
+//! Reports errors of schemas and violations of values in short texts, so that a model can correct them.
 
 use std::fmt::Write as _;
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
-pub use longhaul_shared::json_schema::SchemaCache;
-use longhaul_shared::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::outcome::cut;
+use super::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
+use crate::domain::cut;
 
 /// Violations reported per value; a model corrects a few at a time.
 const MAX_VIOLATIONS: usize = 20;
@@ -17,18 +16,18 @@ const MAX_MESSAGE_BYTES: usize = 300;
 
 /// One violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(crate) struct Violation {
+pub struct Violation {
     /// JSON pointer into the value; empty for the value itself.
-    pub(crate) path: String,
-    pub(crate) message: String,
+    pub path: String,
+    pub message: String,
 }
 
 /// The violations of a value, at most [`MAX_VIOLATIONS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Violations {
-    pub(crate) listed: Vec<Violation>,
+pub struct Violations {
+    pub listed: Vec<Violation>,
     /// True if there are more violations than listed.
-    pub(crate) more: bool,
+    pub more: bool,
 }
 
 impl Violations {
@@ -37,7 +36,7 @@ impl Violations {
     }
 
     /// One line per violation.
-    pub(crate) fn to_text(&self) -> String {
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         for Violation { path, message } in &self.listed {
             let at = if path.is_empty() { "the top level" } else { path };
@@ -53,12 +52,12 @@ impl Violations {
 
 /// Finds violations, in document order of the schema. A value too large to check synchronously has that as its
 /// violation.
-pub(crate) fn violations(schema: &Schema, value: &Value) -> Option<Violations> {
+pub fn violations(schema: &Schema, value: &Value) -> Option<Violations> {
     violations_that(schema, value, |_, _| true)
 }
 
 /// Finds the violations that `count` accepts by path and kind.
-pub(crate) fn violations_that(
+pub fn violations_that(
     schema: &Schema,
     value: &Value,
     count: impl Fn(&str, &ValidationErrorKind) -> bool + Clone + Send,
@@ -73,7 +72,7 @@ pub(crate) fn violations_that(
 ///
 /// # Errors
 /// The value is too large for the schema.
-pub(crate) async fn violations_of_large(schema: &Schema, value: &Value) -> Result<Option<Violations>, String> {
+pub async fn violations_of_large(schema: &Schema, value: &Value) -> Result<Option<Violations>, String> {
     loop {
         match schema.check(value, |errors| list(errors, &|_, _| true)).await {
             Ok(found) => return Ok(found.and_then(whole)),
@@ -112,7 +111,7 @@ fn list(
 ///
 /// # Errors
 /// The schema is invalid, exceeds a limit, or refers to another document.
-pub(crate) fn compile(schema: &Value) -> Result<Schema, String> {
+pub fn compile(schema: &Value) -> Result<Schema, String> {
     compiled(schema, Patterns::LookAround)
 }
 
@@ -120,7 +119,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Schema, String> {
 ///
 /// # Errors
 /// As for [`compile`], or a pattern needs backtracking.
-pub(crate) fn compile_linear(schema: &Value) -> Result<Schema, String> {
+pub fn compile_linear(schema: &Value) -> Result<Schema, String> {
     compiled(schema, Patterns::Linear)
 }
 
@@ -132,7 +131,7 @@ fn compiled(schema: &Value, patterns: Patterns) -> Result<Schema, String> {
 ///
 /// # Errors
 /// The type that the schema describes instead.
-pub(crate) fn describes_object(schema: &Value) -> Result<(), String> {
+pub fn describes_object(schema: &Value) -> Result<(), String> {
     match schema.get("type").and_then(Value::as_str) {
         Some("object") => Ok(()),
         Some(other) => Err(format!("it describes a value of type `{other}`, not an object")),

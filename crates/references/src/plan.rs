@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longhaul_llm::ToolCall;
 use longhaul_sdk::{numbers, spec::Detached};
+use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
     signature::{Meta, Signature},
     syntax::DAGGER,
 };
-use crate::tools::{CallError, CallErrorKind};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Template {
@@ -32,7 +31,7 @@ pub(super) struct TemplateSlot {
 
 /// A parsed call whose literal arguments fit the tool's schema.
 #[derive(Debug, Clone)]
-pub(crate) struct PlannedCall {
+pub struct PlannedCall {
     pub(super) signature: Arc<Signature>,
     pub(super) arguments: Template,
     pub(super) output: Option<Template>,
@@ -49,7 +48,7 @@ impl PlannedCall {
     /// # Errors
     /// A structural error: arguments that are not JSON or violate the schema, a reference or condition that does
     /// not parse, or a path that cannot be written.
-    pub(crate) fn read(call: &ToolCall, signature: &Arc<Signature>) -> Result<Self, CallError> {
+    pub fn read(call: &ToolCall, signature: &Arc<Signature>) -> Result<Self, CallError> {
         let mut arguments: Value = if call.arguments.trim().is_empty() {
             json!({})
         } else {
@@ -91,45 +90,45 @@ impl PlannedCall {
     }
 
     /// Every path that the call may read: in its arguments, its written result and its condition.
-    pub(crate) fn reads(&self) -> BTreeSet<&Path> {
+    pub fn reads(&self) -> BTreeSet<&Path> {
         let slots = self.arguments.slots.iter().chain(self.output.iter().flat_map(|output| &output.slots));
         let condition = self.condition.iter().flat_map(Condition::paths);
         slots.flat_map(|slot| slot.expression.paths()).chain(condition).collect()
     }
 
     /// Every path that its result may go to.
-    pub(crate) fn writes(&self) -> BTreeSet<&Path> {
+    pub fn writes(&self) -> BTreeSet<&Path> {
         self.destination.iter().flat_map(OutputExpression::paths).collect()
     }
 
     /// True if a `reader` of `path` later in the reply must wait for this call until it ends (the rule of program
     /// order).
-    pub(crate) fn may_write(&self, path: &Path, reader: Option<&Instance>) -> bool {
+    pub fn may_write(&self, path: &Path, reader: Option<&Instance>) -> bool {
         let is_seen = self.instance.is_none() || self.instance.as_ref() == reader;
         is_seen && !self.is_deferred() && self.writes().iter().any(|written| written.is_above_or_below(path))
     }
 
     /// Where the result goes, before one alternative of each group is chosen.
-    pub(crate) fn destination(&self) -> Option<&OutputExpression> {
+    pub fn destination(&self) -> Option<&OutputExpression> {
         self.destination.as_ref()
     }
 
-    pub(crate) fn method(&self) -> Method {
+    pub fn method(&self) -> Method {
         self.method
     }
 
     /// Instance whose input and state the call uses.
-    pub(crate) fn instance(&self) -> Option<&Instance> {
+    pub fn instance(&self) -> Option<&Instance> {
         self.instance.as_ref()
     }
 
     /// True if no call waits for the result.
-    pub(crate) fn is_detached(&self) -> bool {
+    pub fn is_detached(&self) -> bool {
         self.is_detached
     }
 
     /// True if no code runs for the call: the model writes its result.
-    pub(crate) fn is_latent(&self) -> bool {
+    pub fn is_latent(&self) -> bool {
         self.signature.is_latent
     }
 

@@ -10,7 +10,7 @@ use super::path::{Path, find};
 /// Write method of `_outputMethod`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Method {
+pub enum Method {
     /// Replaces the value.
     #[default]
     Set,
@@ -25,9 +25,9 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 5] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat];
+    pub const ALL: [Self; 5] = [Self::Set, Self::Merge, Self::Assign, Self::Push, Self::Concat];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Set => "set",
             Self::Merge => "merge",

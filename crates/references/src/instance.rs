@@ -2,10 +2,9 @@
 
 use std::fmt;
 
+use longhaul_sdk::spec::InstancesSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use longhaul_sdk::spec::InstancesSpec;
 
 /// Maximum characters of a token that the model invents.
 const MAX_TOKEN_CHARS: usize = 64;
@@ -15,7 +14,7 @@ const CIRCLED: usize = 20;
 /// Token of one instance, such as `①`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Instance(String);
+pub struct Instance(String);
 
 impl Instance {
     /// The instance of the item at `index` (from 0): ① to ⑳, then digits from 21.
@@ -42,7 +41,7 @@ impl fmt::Display for Instance {
 
 /// The instances that a run has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Instances {
+pub enum Instances {
     /// No instances: the model is not told of them.
     #[default]
     Off,
@@ -54,7 +53,7 @@ pub(crate) enum Instances {
 
 impl Instances {
     /// Resolves an agent's settings for an input.
-    pub(crate) fn of(spec: Option<&InstancesSpec>, input: &Value) -> Self {
+    pub fn of(spec: Option<&InstancesSpec>, input: &Value) -> Self {
         match spec {
             None => Self::Off,
             Some(InstancesSpec { over: None }) => Self::Free,
@@ -68,7 +67,7 @@ impl Instances {
     ///
     /// # Errors
     /// If the run has no such instance.
-    pub(crate) fn named(self, token: &str) -> Result<Instance, String> {
+    pub fn named(self, token: &str) -> Result<Instance, String> {
         let token = token.trim();
         match self {
             Self::Off => Err("this agent has no instances".to_owned()),

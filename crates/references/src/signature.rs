@@ -2,34 +2,36 @@
 
 use jsonschema::error::ValidationErrorKind;
 use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
-use longhaul_shared::json_schema::{Listing, Schema};
+use longhaul_shared::{
+    domain::{CallError, CallErrorKind},
+    json_schema::{
+        Listing, Schema, SchemaCache,
+        report::{self, Violations},
+    },
+};
 use serde_json::{Value, json};
 
 use super::{instance::Instances, resolve::Source};
-use crate::tools::{
-    CallError, CallErrorKind, SchemaCache,
-    schema::{self, Violations},
-};
 
 /// Features that the calls of one tool may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Features {
+pub struct Features {
     /// Arguments may be references.
-    pub(crate) references: bool,
+    pub references: bool,
     /// Results may be written to paths.
-    pub(crate) destinations: bool,
+    pub destinations: bool,
     /// Calls may carry conditions.
-    pub(crate) conditions: bool,
+    pub conditions: bool,
     /// Calls may name an instance.
-    pub(crate) instances: Instances,
-    pub(crate) detached: Detached,
+    pub instances: Instances,
+    pub detached: Detached,
     /// Schemas are shown in the strict form if they have one.
-    pub(crate) strict: bool,
+    pub strict: bool,
 }
 
 impl Features {
     /// Features that the agent's settings allow for `tool`.
-    pub(crate) fn of(config: &AgentConfig, tool: &str, input: &Value) -> Self {
+    pub fn of(config: &AgentConfig, tool: &str, input: &Value) -> Self {
         let detached = config.call_settings(tool).detached;
         let on = config.references;
         Self {
@@ -44,7 +46,7 @@ impl Features {
     }
 
     /// Features of the reserved tool that takes the final output: references, but no meta properties.
-    pub(crate) fn of_output(config: &AgentConfig) -> Self {
+    pub fn of_output(config: &AgentConfig) -> Self {
         Self { references: config.references, strict: config.model.strict_tools, ..Self::default() }
     }
 }
@@ -94,7 +96,7 @@ impl Meta {
 
 /// A tool's schemas, compiled once per tool and execution.
 #[derive(Debug)]
-pub(crate) struct Signature {
+pub struct Signature {
     pub(super) features: Features,
     pub(super) offered: Vec<Meta>,
     /// Meta properties that are not allowed: a call that uses one is refused.
@@ -109,7 +111,7 @@ impl Signature {
     ///
     /// # Errors
     /// If a schema is invalid.
-    pub(crate) fn new(spec: &ToolSpec, features: Features, schemas: &SchemaCache) -> Result<Self, String> {
+    pub fn new(spec: &ToolSpec, features: Features, schemas: &SchemaCache) -> Result<Self, String> {
         let (offered, others): (Vec<_>, Vec<_>) =
             Meta::ALL.into_iter().partition(|meta| meta.is_offered(spec, &features));
         // Without references, underscore names belong to the tool's arguments.
@@ -171,7 +173,7 @@ impl Signature {
 /// Checks `value`. Converts a substituted number or boolean to text if only a text fits: tools answer with text,
 /// and an order id may look like a number.
 fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Violations> {
-    let Some(found) = schema::violations(schema, value) else { return Ok(()) };
+    let Some(found) = report::violations(schema, value) else { return Ok(()) };
     let paths = schema.check_briefly(value, |errors| -> Vec<String> {
         errors.map(|error| error.instance_path().to_string()).collect()
     });
@@ -183,7 +185,7 @@ fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Vio
             *place = Value::String(place.to_string());
         }
     }
-    if schema::violations(schema, &candidate).is_some() {
+    if report::violations(schema, &candidate).is_some() {
         return Err(found);
     }
     *value = candidate;
@@ -192,7 +194,7 @@ fn fit(schema: &Schema, value: &mut Value, sources: &[Source]) -> Result<(), Vio
 
 /// Violations that no values at `slots` can cure.
 fn around(validator: &Schema, value: &Value, slots: &[&str]) -> Option<Violations> {
-    schema::violations_that(validator, value, |path, kind| {
+    report::violations_that(validator, value, |path, kind| {
         let is_inside = slots.iter().any(|slot| is_at_or_below(path, slot));
         let is_around = slots.iter().any(|slot| is_at_or_below(slot, path));
         !is_inside && (!is_around || is_about_the_container(kind))

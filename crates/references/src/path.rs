@@ -15,7 +15,7 @@ const MAX_SEGMENTS: usize = 32;
 
 /// Root of a path: the document that it reads from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Scratchpad of the run, written by its calls.
     State,
     /// Input of the execution. Read-only.
@@ -29,9 +29,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::State, Self::Input, Self::Data, Self::Calls];
+    pub const ALL: [Self; 4] = [Self::State, Self::Input, Self::Data, Self::Calls];
 
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::State => "state",
             Self::Input => "input",
@@ -52,14 +52,14 @@ impl Kind {
 
 /// A location in the data that calls share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Path {
-    pub(crate) kind: Kind,
+pub struct Path {
+    pub kind: Kind,
     pub(crate) segments: Vec<String>,
 }
 
 impl Path {
     /// True if one path is a prefix of the other, so that a write at one is visible at the other.
-    pub(crate) fn is_above_or_below(&self, other: &Self) -> bool {
+    pub fn is_above_or_below(&self, other: &Self) -> bool {
         self.covers(other) || other.covers(self)
     }
 
@@ -69,7 +69,7 @@ impl Path {
     }
 
     /// True if the path holds a person's decision. The model cannot write it.
-    pub(crate) fn is_approval(&self) -> bool {
+    pub fn is_approval(&self) -> bool {
         self.kind == Kind::State && self.segments.first().is_some_and(|first| first == "approvals")
     }
 
@@ -95,7 +95,7 @@ impl Path {
     }
 
     /// Value at this path in `root`, the document of its kind. A written null is a value.
-    pub(crate) fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
+    pub fn find<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         find(root, &self.segments)
     }
 

@@ -19,34 +19,44 @@
 //! A reference is the whole text of an argument, or `{"$ref": "…"}` without literals; in `$ref` and `_outputPath` the
 //! `†` is optional. A `†` in plain text is written `††`.
 //!
-//! The module is pure: no IO, no clock, no journal. The orchestrator reads each call once ([`PlannedCall::read`]),
+//! The crate is pure: no IO, no clock, no journal. The agent loop reads each call once ([`PlannedCall::read`]),
 //! resolves it against the [`StateLog`] after every change ([`PlannedCall::resolve`]) and appends its writes when
 //! it ends ([`StateLog::write`]). Only arguments written by the model are scanned for references, never results.
 
+// The language.
 mod condition;
 mod expression;
+mod path;
+mod syntax;
+
+// Values that calls write.
 mod fold;
 mod instance;
-mod path;
-mod plan;
-#[cfg(test)]
-mod properties;
-mod resolve;
-mod shown;
-mod signature;
 mod state;
-mod syntax;
-#[cfg(test)]
-mod tests;
+
+// Calls that read and write them.
+mod plan;
+mod resolve;
+mod signature;
+
+// Texts for the model.
+mod shown;
 mod widen;
 
-pub(crate) use condition::Condition;
-pub(crate) use fold::Method;
-pub(crate) use instance::Instance;
-pub(crate) use path::Path;
-pub(crate) use plan::PlannedCall;
-pub(crate) use resolve::{Access, Missing, Resolution, Resolved};
-pub(crate) use shown::{stored, value_of};
-pub(crate) use signature::{Features, Signature};
-pub(crate) use state::{CallWrite, StateLimits, StateLog, StateWrite};
-pub(crate) use widen::{instructions, shown};
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+pub use condition::Condition;
+pub use expression::OutputExpression;
+pub use fold::Method;
+pub use instance::{Instance, Instances};
+pub use path::{Kind, Path};
+pub use plan::PlannedCall;
+pub use resolve::{Access, Missing, Resolution, Resolved, Source};
+pub use shown::{stored, value_of};
+pub use signature::{Features, Signature};
+pub use state::{CallWrite, StateConflict, StateError, StateLimits, StateLog, StateWrite};
+pub use syntax::SyntaxError;
+pub use widen::{instructions, shown};
