@@ -88,7 +88,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 15] = [
+const EDGES: [(&str, &[&str]); 16] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("store", &["sdk", "shared"]),
@@ -96,7 +96,8 @@ const EDGES: [(&str, &[&str]); 15] = [
     ("references", &["sdk", "shared"]),
     ("llm", &["sdk", "shared", "store", "queue"]),
     ("retrieval", &["shared", "store"]),
-    ("worker", &["sdk", "shared", "store", "queue", "references", "llm", "retrieval"]),
+    ("tools", &["sdk", "shared", "retrieval"]),
+    ("worker", &["sdk", "shared", "store", "queue", "references", "llm", "retrieval", "tools"]),
     ("api", &["sdk", "shared", "store", "retrieval"]),
     ("sandbox", &[]),
     ("embedded", &[]),

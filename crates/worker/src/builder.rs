@@ -28,12 +28,16 @@ use longhaul_shared::{
     json_schema::SchemaCache,
 };
 use longhaul_store::{Store, StoreError, StoreOptions};
+use longhaul_tools::{
+    FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
+    ToolRegistryError, ToolSources,
+};
 use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{host_tools::HostTool, orchestrator::permits::CallPermits, prepared::PreparedAgents},
+    agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
     deps::{Deps, Versions},
     probe::Probe,
@@ -41,10 +45,6 @@ use crate::{
         metrics_server,
         pool::{Process, Serves},
         sweep_load::SweepLoad,
-    },
-    tools::{
-        FetchUrlSettings, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry, ToolRegistryError,
-        ToolSources,
     },
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };

@@ -13,13 +13,13 @@ use longhaul_shared::{
     domain::{AgentVersionId, DefinitionVersionId, Prices},
 };
 use longhaul_store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares};
+use longhaul_tools::ToolSources;
 use tokio::sync::Semaphore;
 
 use crate::{
     agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
     probe::Probe,
-    tools::ToolSources,
     validators::ValidatorRegistry,
 };
 

@@ -24,7 +24,6 @@ mod contract;
 mod deps;
 pub mod probe;
 mod runtime;
-pub mod tools;
 pub mod validators;
 
 pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};

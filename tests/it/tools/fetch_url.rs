@@ -10,7 +10,7 @@ use axum::{
     routing::get,
 };
 use longhaul_shared::domain::CallErrorKind;
-use longhaul_worker::tools::{AllowedNetworks, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox};
+use longhaul_tools::{AllowedNetworks, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;

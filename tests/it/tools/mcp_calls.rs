@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::Ordering};
 use longhaul_sdk::{FailureClass, FailureCode};
 use longhaul_shared::domain::CallErrorKind;
 use longhaul_testkit::mcp::HttpMcp;
-use longhaul_worker::tools::Toolbox;
+use longhaul_tools::Toolbox;
 use serde_json::{Value, json};
 
 use super::{EVERYWHERE, TOKEN, call, http, message, sources, stdio};

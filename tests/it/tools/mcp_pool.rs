@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use longhaul_sdk::FailureCode;
 use longhaul_testkit::mcp::HttpMcp;
-use longhaul_worker::tools::{McpPoolSettings, Toolbox};
+use longhaul_tools::{McpPoolSettings, Toolbox};
 use serde_json::json;
 
 use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};

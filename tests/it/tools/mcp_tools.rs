@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use longhaul_sdk::{FailureClass, FailureCode, ToolEffect};
 use longhaul_testkit::mcp::HttpMcp;
-use longhaul_worker::tools::Toolbox;
+use longhaul_tools::Toolbox;
 use serde_json::json;
 
 use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};

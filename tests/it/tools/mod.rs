@@ -8,7 +8,7 @@ mod mcp_tools;
 use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::AgentConfig;
-use longhaul_worker::tools::{
+use longhaul_tools::{
     AllowedNetworks, CallOutcome, FetchUrlSettings, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
     ToolSources, Toolbox,
 };

@@ -21,6 +21,28 @@ pub struct NotedCall {
     pub item: Box<RawValue>,
 }
 
+/// An item of the record without its position.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    list: CallList,
+    /// The item's JSON text, with keys in the contract's order.
+    item: String,
+}
+
+impl Noted {
+    /// Serialises the item of a call.
+    pub fn new(list: CallList, item: &impl Serialize) -> Self {
+        // Items are structs of texts, numbers and JSON, which always serialise.
+        Self { list, item: serde_json::to_string(item).unwrap_or_else(|_| "null".to_owned()) }
+    }
+
+    /// Adds the item's position.
+    pub fn at(self, turn: u32, index: u32) -> NotedCall {
+        let item = RawValue::from_string(self.item).unwrap_or_else(|_| RawValue::NULL.to_owned());
+        NotedCall { turn, index, list: self.list, item }
+    }
+}
+
 /// The model that a run was resolved to, noted in the body of its prompt step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotedModel {
@@ -68,6 +90,7 @@ pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::contract::ModelCall;
 
     #[test]
     fn calls_keep_their_order_and_bytes() {
@@ -88,5 +111,25 @@ mod tests {
                 (CallList::ToolCalls, r#"{"b":1,"a":1e2}"#),
             ]
         );
+    }
+
+    #[test]
+    fn stored_item_keeps_its_bytes() {
+        let call = ModelCall {
+            provider_slug: Some("vllm-local-gateway".into()),
+            provider_key: Some("vllm_local".into()),
+            deployment_profile_slug: Some("local-default".into()),
+            requested_model: "model.default".into(),
+            status_code: 200,
+        };
+        let noted = Noted::new(CallList::ModelCalls, &call).at(1, 0);
+        let text = concat!(
+            r#"{"turn":1,"index":0,"list":"model_calls","item":{"provider_slug":"vllm-local-gateway","#,
+            r#""provider_key":"vllm_local","deployment_profile_slug":"local-default","#,
+            r#""requested_model":"model.default","status_code":200}}"#,
+        );
+        assert_eq!(serde_json::to_string(&noted).unwrap(), text);
+        let back: NotedCall = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&back).unwrap(), text);
     }
 }

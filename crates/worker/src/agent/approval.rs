@@ -14,12 +14,12 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason, cut};
 use longhaul_store::human_requests::HumanRequest;
+use longhaul_tools::HostTool;
 use serde_json::Value;
 
 use super::{
     Agent,
     admission::{Admission, ReadyCall, Waiting},
-    host_tools::HostTool,
     journal::{Journal, Wanted},
 };
 

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use longhaul_sdk::{Failure, FailureCode, Step, ToolEffect, ToolSpec};
+use longhaul_sdk::{Failure, FailureCode, Step};
 use longhaul_shared::{
     domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason},
     json_schema::report,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Agent,
@@ -16,31 +16,6 @@ use super::{
     host_tools::HostToolAnswer,
     journal::{Journal, Wanted},
 };
-
-pub(super) const ASK_CALLER: &str = "ask_caller";
-
-pub(super) fn spec() -> ToolSpec {
-    ToolSpec {
-        name: ASK_CALLER.into(),
-        description: "Asks the person or program that gave you this task, and waits for the answer. Use it only for \
-                      what you cannot find out yourself."
-            .into(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "question": {"type": "string", "minLength": 1, "maxLength": 8000,
-                    "description": "The question, complete in itself"},
-                "answer_schema": {"type": "object",
-                    "description": "JSON Schema of the answer; any JSON value when absent"},
-            },
-            "required": ["question"],
-            "additionalProperties": false,
-        }),
-        effect: ToolEffect::Idempotent,
-        latent_output: None,
-        is_strict: false,
-    }
-}
 
 /// The answer, or the wait for it.
 ///

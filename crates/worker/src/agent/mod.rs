@@ -24,12 +24,11 @@ pub(crate) mod transcript;
 use longhaul_llm::health::Route;
 use longhaul_sdk::AgentConfig;
 use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
+use longhaul_tools::Toolbox;
 use policy::Policy;
 use profile::Profile;
 use serde_json::Value;
 use tool_list::ToolList;
-
-use crate::tools::Toolbox;
 
 /// An agent, prepared for the attempts that run it.
 pub(crate) struct Agent {

@@ -17,6 +17,7 @@ use longhaul_shared::{
     domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
 };
 use longhaul_store::{claims::Claimed, definitions::PinnedVersions};
+use longhaul_tools::{AllowedNetworks, Toolbox};
 use serde_json::Value;
 
 use super::{
@@ -26,11 +27,7 @@ use super::{
     profile::Profile,
     tool_list::{Offer, Task, ToolList},
 };
-use crate::{
-    contract,
-    deps::Deps,
-    tools::{AllowedNetworks, Toolbox},
-};
+use crate::{contract, deps::Deps};
 
 /// Maximum cached agents; the cache is cleared when full.
 const MAX_AGENTS: usize = 1_000;

@@ -2,9 +2,10 @@
 //! execution is parked until all children have ended; their outputs, in the order of the tasks, are the call's
 //! result.
 
-use longhaul_sdk::{Interrupt, Step, ToolEffect, ToolSpec, spec::ToolRef};
+use longhaul_sdk::{Interrupt, Step, spec::ToolRef};
 use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionStatus, WaitReason, cut};
 use longhaul_store::children::{Child, SpawnRefused, TreeLimits};
+use longhaul_tools::SPAWN_SUB_AGENT;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,9 +16,6 @@ use super::{
     journal::{Journal, NotStarted, Task},
 };
 
-pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
-/// Maximum tasks of one call.
-const MAX_TASKS: usize = 64;
 /// Maximum executions of one tree, whatever the agents' settings.
 const MAX_TREE: i32 = 1_000;
 
@@ -48,45 +46,6 @@ struct Arguments {
 struct TaskArguments {
     agent: String,
     prompt: String,
-}
-
-pub(super) fn spec(settings: &Value) -> ToolSpec {
-    let agents = settings.get("agents").filter(|agents| agents.as_array().is_some_and(|agents| !agents.is_empty()));
-    let agent = match agents {
-        Some(agents) => json!({ "type": "string", "enum": agents, "description": "Who carries it out" }),
-        None => json!({ "type": "string", "description": "Who carries it out" }),
-    };
-    ToolSpec {
-        name: SPAWN_SUB_AGENT.into(),
-        description: "Has other agents carry out parts of the task, all at the same time, and gives their results in \
-                      the order of the tasks. They know nothing but the prompt they are given."
-            .into(),
-        parameters: json!({
-            "type": "object",
-            "properties": {
-                "tasks": {
-                    "type": "array", "minItems": 1, "maxItems": MAX_TASKS,
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "agent": agent,
-                            "prompt": {"type": "string", "minLength": 1, "description": "The task, complete in itself"},
-                        },
-                        "required": ["agent", "prompt"],
-                        "additionalProperties": false,
-                    },
-                },
-                "strategy": {"type": "string", "enum": ["collect"], "description": "collect: wait for all of them"},
-            },
-            "required": ["tasks"],
-            "additionalProperties": false,
-        }),
-        // Starts only once the reply is whole: children of a broken reply would run with no parent call to read
-        // their results.
-        effect: ToolEffect::SideEffect,
-        latent_output: None,
-        is_strict: false,
-    }
 }
 
 /// The results of the children, or the wait for them.

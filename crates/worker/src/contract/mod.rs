@@ -10,7 +10,6 @@
 //! Decisions: docs/adr/0016-contract-engine.md.
 
 mod failure;
-mod item;
 mod model;
 mod opening;
 pub(crate) mod platform;
@@ -18,7 +17,6 @@ mod retrieval;
 mod surface;
 mod tools;
 
-pub(crate) use item::Noted;
 use longhaul_sdk::{
     Failure, FailureCode,
     spec::{AgentOverrides, RetrySpec},
@@ -27,7 +25,6 @@ use longhaul_shared::domain::{RetryPolicy, contract::ContractRun};
 pub(crate) use platform::Platform;
 pub(crate) use retrieval::{Retrieval, Retrieved};
 pub(crate) use surface::{Contract, prepare};
-pub(crate) use tools::ContractTool;
 
 /// The contract run in stored overrides; `None` for an execution of Longhaul's own API.
 ///

@@ -13,10 +13,9 @@ use longhaul_retrieval::Retriever;
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
 use longhaul_store::Store;
+use longhaul_tools::{SecretResolver, platform_client};
 use reqwest::Client;
 use secrecy::SecretString;
-
-use crate::tools::{SecretResolver, platform_client};
 
 /// Clients cached in memory. Bounded because snapshots may name any endpoint.
 const MAX_CLIENTS: usize = 1_000;

@@ -8,11 +8,12 @@ use longhaul_sdk::Failure;
 use longhaul_shared::domain::{
     TenantId,
     contract::{Binding, CallList, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
+    contract_steps::Noted,
     retrieval::{RetrievalRequest, SearchMethod, reference_message},
 };
 use serde_json::Value;
 
-use super::{item::Noted, model, platform::Platform};
+use super::{model, platform::Platform};
 
 const EMBEDDINGS_ADAPTER: &str = "openai_compatible_embeddings";
 

@@ -8,13 +8,13 @@ use longhaul_shared::domain::{
     CallErrorKind, RetryPolicy, ToolCall,
     ascii_json::sorted_ascii,
     contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
-    contract_steps::{NotedCall, NotedModel},
+    contract_steps::{Noted, NotedCall, NotedModel},
 };
+use longhaul_tools::{ServiceTool, Toolbox};
 use serde_json::{Value, json};
 
 use super::{
     failure,
-    item::Noted,
     model::{self, BoundModel},
     opening::opening,
     retrieval::Retrieval,
@@ -29,7 +29,6 @@ use crate::{
         tool_list::{Task, ToolList},
     },
     deps::Deps,
-    tools::Toolbox,
 };
 
 /// Model calls per run.
@@ -72,13 +71,14 @@ pub(crate) async fn prepare(
         (model, routes) = (Some(bound), vec![route]);
     }
     let specs: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
-    let toolbox = Toolbox::of_contract(&tools, max_bytes, &deps.tools)?;
+    let services = tools.iter().map(|tool| tool.clone() as Arc<dyn ServiceTool>);
+    let toolbox = Toolbox::of_services(services, max_bytes, &deps.tools)?;
     // Arguments are validated by the tools' services; the model still gets the real schemas.
     let lenient: Vec<ToolSpec> =
         specs.iter().map(|spec| ToolSpec { parameters: json!({ "type": "object" }), ..spec.clone() }).collect();
     let task = Task { input, output_schema: None };
     let tool_list = ToolList::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
-    let tools = tools.into_iter().map(|tool| (tool.of().tool_name.clone(), tool)).collect();
+    let tools = tools.into_iter().map(|tool| (tool.spec().name, tool)).collect();
     let retrieval = Retrieval::of(&run)?;
     let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
     Ok(Agent {

@@ -5,14 +5,17 @@
 
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use longhaul_llm::{Answer, Scrub};
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
     CallErrorKind,
     ascii_json::sorted_ascii,
     contract::{Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
+    contract_steps::Noted,
     cut,
 };
+use longhaul_tools::{CallOutcome, ServiceTool};
 use reqwest::{
     Client, Response,
     header::{ACCEPT, HeaderValue},
@@ -20,11 +23,7 @@ use reqwest::{
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{
-    failure::{CallFailure, of_service},
-    item::Noted,
-};
-use crate::tools::CallOutcome;
+use super::failure::{CallFailure, of_service};
 
 /// Largest answer read of a service, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
@@ -64,58 +63,6 @@ impl ContractTool {
         max_bytes: usize,
     ) -> Self {
         Self { of, binding, deployment, http, max_bytes }
-    }
-
-    /// The tool as shown to the model.
-    pub(crate) fn spec(&self) -> ToolSpec {
-        ToolSpec {
-            name: self.of.tool_name.clone(),
-            description: self.of.description.clone(),
-            parameters: self.of.input_schema.clone(),
-            effect: self.of.effect,
-            latent_output: None,
-            is_strict: false,
-        }
-    }
-
-    pub(crate) fn of(&self) -> &CatalogueTool {
-        &self.of
-    }
-
-    /// Limit for one call, with a margin: the call's own timeout expires first.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.binding.request_timeout().max(Duration::from_secs_f64(MAX_JOB_SECONDS)) + 2 * JOB_OVERHEAD
-    }
-
-    pub(crate) async fn run(&self, arguments: Value, idempotency_key: &str) -> CallOutcome {
-        let started = Instant::now();
-        let called = match self.of.transport {
-            Transport::Mcp => self.invoke(&arguments, idempotency_key).await,
-            Transport::SandboxHttp => self.execute(&arguments, idempotency_key).await,
-        };
-        let (status, came_to, ends_run) = match called {
-            Ok(Answered { status, came_to }) => (status, came_to, None),
-            Err(failed) => {
-                let (failure, status) = of_service(&self.binding, &failed);
-                let error = json!({ "code": failure.code.as_str(), "message": failure.summary });
-                (status, Err(error), Some(failure))
-            }
-        };
-        let noted = self.noted(status, arguments, &came_to);
-        let text = match &came_to {
-            Ok(value) | Err(value) => sorted_ascii(value),
-        };
-        CallOutcome {
-            text,
-            whole: None,
-            destination: None,
-            error: came_to.err().map(|_| CallErrorKind::Runtime),
-            is_unsent: false,
-            ends_run,
-            duration: started.elapsed(),
-            effect: self.effect(),
-            noted: Some(Box::new(noted)),
-        }
     }
 
     fn effect(&self) -> ToolEffect {
@@ -255,6 +202,55 @@ impl ContractTool {
             Ok((response.status().as_u16(), read(&mut response).await?))
         };
         tokio::time::timeout(limit, exchange).await.map_err(|_elapsed| CallFailure::TimedOut)?
+    }
+}
+
+#[async_trait]
+impl ServiceTool for ContractTool {
+    fn spec(&self) -> ToolSpec {
+        ToolSpec {
+            name: self.of.tool_name.clone(),
+            description: self.of.description.clone(),
+            parameters: self.of.input_schema.clone(),
+            effect: self.of.effect,
+            latent_output: None,
+            is_strict: false,
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        self.binding.request_timeout().max(Duration::from_secs_f64(MAX_JOB_SECONDS)) + 2 * JOB_OVERHEAD
+    }
+
+    async fn run(&self, arguments: Value, idempotency_key: &str) -> CallOutcome {
+        let started = Instant::now();
+        let called = match self.of.transport {
+            Transport::Mcp => self.invoke(&arguments, idempotency_key).await,
+            Transport::SandboxHttp => self.execute(&arguments, idempotency_key).await,
+        };
+        let (status, came_to, ends_run) = match called {
+            Ok(Answered { status, came_to }) => (status, came_to, None),
+            Err(failed) => {
+                let (failure, status) = of_service(&self.binding, &failed);
+                let error = json!({ "code": failure.code.as_str(), "message": failure.summary });
+                (status, Err(error), Some(failure))
+            }
+        };
+        let noted = self.noted(status, arguments, &came_to);
+        let text = match &came_to {
+            Ok(value) | Err(value) => sorted_ascii(value),
+        };
+        CallOutcome {
+            text,
+            whole: None,
+            destination: None,
+            error: came_to.err().map(|_| CallErrorKind::Runtime),
+            is_unsent: false,
+            ends_run,
+            duration: started.elapsed(),
+            effect: self.effect(),
+            noted: Some(Box::new(noted)),
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use longhaul_sdk::{
     DefinitionSpec, Failure, FailureCode, Validation, Validator, ValidatorResponse, validator::IS_VALID_JSON,
 };
 use longhaul_shared::domain::cut;
+use longhaul_tools::STOP_EXECUTION;
 
 use super::{JSON_SCHEMA, JsonSchemaValidator, ValidatorRegistry};
-use crate::tools::STOP_EXECUTION;
 
 /// Bytes of feedback sent to a model or stored as a summary.
 const MAX_FEEDBACK_BYTES: usize = 16 * 1024;

@@ -2,10 +2,9 @@
 
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
 use longhaul_shared::json_schema::{Schema, SchemaCache, report};
+use longhaul_tools::settings_of;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::tools::settings_of;
 
 pub const JSON_SCHEMA: &str = "json_schema";
 

@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use longhaul_sdk::{IsValidJson, Validator, validator::IS_VALID_JSON};
 use longhaul_shared::json_schema::SchemaCache;
+use longhaul_tools::{STOP_EXECUTION, are_none};
 use serde_json::Value;
 
 use super::{JSON_SCHEMA, JsonSchemaValidator, StopExecutionValidator};
-use crate::tools::{STOP_EXECUTION, are_none};
 
 /// Builds a validator from a definition's `settings`, null if it has none. The error says why they are invalid.
 pub type ValidatorFactory = Box<dyn Fn(&Value) -> Result<Arc<dyn Validator>, String> + Send + Sync>;

@@ -1,9 +1,8 @@
 //! Ends the run if the model called the `stop_execution` tool while producing the current answer.
 
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, async_trait};
+use longhaul_tools::STOP_EXECUTION;
 use serde_json::Value;
-
-use crate::tools::STOP_EXECUTION;
 
 /// Fails without a retry if a reason is recorded, even an empty one. List it first, before validators that
 /// would ask for a correction.

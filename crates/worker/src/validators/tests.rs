@@ -8,10 +8,10 @@ use longhaul_sdk::{
     spec::{ValidatorRef, ValidatorSettings},
 };
 use longhaul_shared::json_schema::SchemaCache;
+use longhaul_tools::STOP_EXECUTION;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tools::STOP_EXECUTION;
 
 fn registry() -> ValidatorRegistry {
     ValidatorRegistry::with_builtin(SchemaCache::default())

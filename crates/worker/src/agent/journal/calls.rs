@@ -7,10 +7,15 @@ use longhaul_llm::Message;
 use longhaul_references::{CallWrite, Path, PlannedCall, StateWrite, stored, value_of};
 use longhaul_sdk::{Step, ToolEffect, ToolScratchpad};
 use longhaul_shared::{
-    domain::{CallError, CallErrorKind, ToolCall, contract_steps::NotedCall, cut},
+    domain::{
+        CallError, CallErrorKind, ToolCall,
+        contract_steps::{Noted, NotedCall},
+        cut,
+    },
     telemetry::metrics,
 };
 use longhaul_store::journal::{Hash, JournalStep, StepKind, StepState};
+use longhaul_tools::CallOutcome;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,11 +24,7 @@ use super::{
     progress::{Stage, State},
     read_body, recorded_message,
 };
-use crate::{
-    agent::{admission::ReadyCall, transcript::hash_parts},
-    contract::Noted,
-    tools::CallOutcome,
-};
+use crate::agent::{admission::ReadyCall, transcript::hash_parts};
 
 /// Body of a call step, for intents and results.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -12,10 +12,10 @@ use std::{
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
 use longhaul_shared::domain::{CallError, CallErrorKind, RetryCounters};
 use longhaul_store::journal::{Hash, JournalStep, StepState};
+use longhaul_tools::server_of;
 use serde_json::json;
 
 use super::{Agent, CompletedCall, Journal, calls::CallBody, read_body};
-use crate::tools::server_of;
 
 /// State of the run's tool servers.
 #[derive(Debug, Default)]

@@ -169,7 +169,7 @@ impl Tick<'_> {
             Reconciled::Done(output) => {
                 let outcome = self.agent.toolbox.answer(&tool, output.text);
                 let ready = ReadyCall { key: taken.key, written: taken.call.clone(), tool, arguments, note: None };
-                let outcome = crate::tools::CallOutcome { destination: output.destination, ..outcome };
+                let outcome = longhaul_tools::CallOutcome { destination: output.destination, ..outcome };
                 let answered = self.journal.record_reconciled(self.agent, &ready, &outcome, taken.planned.as_ref())?;
                 return Ok(Some(taken.answered(answered)));
             }

@@ -32,6 +32,7 @@ use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Failure, FailureClass, Interrupt, Step, StepError};
 use longhaul_shared::domain::{CallError, CallErrorKind};
 use longhaul_store::journal::Hash;
+use longhaul_tools::CallOutcome;
 use serde_json::json;
 
 use self::{
@@ -43,11 +44,11 @@ use super::{
     Agent,
     admission::{Admission, ReadyCall, admit},
     approval_gate::{self, ApprovalGate},
-    host_tools::HostToolAnswer,
+    host_tools::{self, HostToolAnswer},
     journal::{Answered, CompletedCall, Journal, NextTurn, PendingTurn, Reply, Stage, State, Turn, detached_key},
     tool_list::{OUTPUT, Offer},
 };
-use crate::{probe::Point, tools::CallOutcome};
+use crate::probe::Point;
 
 const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
 
@@ -302,7 +303,7 @@ impl<'a> Tick<'a> {
                     ready.push((index, call));
                     return Ok(None);
                 }
-                Some(tool) => match tool.call(self.agent, self.journal, &call).await? {
+                Some(tool) => match host_tools::call(tool, self.agent, self.journal, &call).await? {
                     HostToolAnswer::Answered(outcome) => return self.record(index, call, outcome).map(Some),
                     HostToolAnswer::Waiting(waiting) => waiting,
                 },

@@ -7,13 +7,11 @@ use longhaul_shared::{
     domain::{ExecutionId, TenantId},
     telemetry::{TRACED, trace},
 };
+use longhaul_tools::Toolbox;
 use tracing::{Instrument, Span};
 
 use super::permits::CallPermits;
-use crate::{
-    agent::{admission::ReadyCall, journal::CompletedCall},
-    tools::Toolbox,
-};
+use crate::agent::{admission::ReadyCall, journal::CompletedCall};
 
 /// Runs a call once it has its permits. The future borrows nothing from the journal, which records meanwhile.
 ///

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::{Failure, ToolEffect};
-use longhaul_shared::domain::CallErrorKind;
-
-use crate::contract::Noted;
+use longhaul_shared::domain::{CallErrorKind, contract_steps::Noted};
 
 /// The outcome of a tool call. Every call has one, so that every call of a reply gets a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,7 +17,7 @@ pub struct CallOutcome {
     /// The kind of error, if `text` is one.
     pub error: Option<CallErrorKind>,
     /// True if the tool was not invoked, so the call certainly had no effect.
-    pub(crate) is_unsent: bool,
+    pub is_unsent: bool,
     /// The failure that ends the run, if the run cannot continue.
     pub ends_run: Option<Failure>,
     /// Run time of the tool.
@@ -27,7 +25,7 @@ pub struct CallOutcome {
     /// The declared effect of the tool, which decides if the call may be repeated.
     pub effect: ToolEffect,
     /// The item for the record of a contract execution.
-    pub(crate) noted: Option<Box<Noted>>,
+    pub noted: Option<Box<Noted>>,
 }
 
 impl CallOutcome {

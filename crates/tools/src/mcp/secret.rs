@@ -20,7 +20,7 @@ impl SecretResolver {
         Self(Arc::new(resolve))
     }
 
-    pub(crate) fn resolve(&self, reference: &str) -> Option<SecretString> {
+    pub fn resolve(&self, reference: &str) -> Option<SecretString> {
         (self.0)(reference)
     }
 }

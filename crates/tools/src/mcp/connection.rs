@@ -28,7 +28,7 @@ use super::{
     secret::Secrets,
     session::{SessionClient, said},
 };
-use crate::tools::{
+use crate::{
     guard::{GuardedResolver, check_host},
     http::mcp_client,
 };

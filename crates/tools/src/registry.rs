@@ -14,7 +14,7 @@ use super::{
     fetch_url::{self, FETCH_URL, FetchUrl, FetchUrlSettings},
     stop_execution::StopExecution,
 };
-use crate::agent::host_tools::HostTool;
+use crate::host::HostTool;
 
 /// Longest name that every model API accepts, in bytes.
 const MAX_NAME: usize = 64;
@@ -210,12 +210,12 @@ impl ToolRegistry {
 }
 
 /// Returns true if an agent or definition has no settings: null or an empty object.
-pub(crate) fn are_none(settings: &Value) -> bool {
+pub fn are_none(settings: &Value) -> bool {
     settings.is_null() || settings.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
 /// Deserialises settings. Null is read as an empty object, so that every field may have a default.
-pub(crate) fn settings_of<S: serde::de::DeserializeOwned>(settings: &Value) -> Result<S, serde_json::Error> {
+pub fn settings_of<S: serde::de::DeserializeOwned>(settings: &Value) -> Result<S, serde_json::Error> {
     if are_none(settings) {
         return S::deserialize(Value::Object(serde_json::Map::new()));
     }
@@ -241,7 +241,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tools::STOP_EXECUTION;
+    use crate::STOP_EXECUTION;
 
     #[derive(Debug, Deserialize, schemars::JsonSchema)]
     struct NoArgs {}

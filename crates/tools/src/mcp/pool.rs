@@ -128,7 +128,7 @@ impl McpPool {
 
     /// Returns an agent's server, validated but not contacted. Calls have `default_timeout` unless the server's
     /// spec sets one.
-    pub(in crate::tools) fn server(
+    pub fn server(
         &self,
         name: &str,
         spec: &McpServerSpec,

@@ -12,7 +12,7 @@ mod server;
 mod session;
 
 pub use name::check_server;
-pub(crate) use name::server_of;
+pub use name::server_of;
 pub(super) use name::split_name;
 pub use pool::{AllowedNetworks, McpPool, McpPoolSettings};
 pub use secret::SecretResolver;

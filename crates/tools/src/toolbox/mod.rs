@@ -7,6 +7,7 @@
 #[cfg(test)]
 mod tests;
 
+use async_trait::async_trait;
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::try_join_all};
@@ -28,7 +29,7 @@ use super::{
     registry::{AnyTool, ToolRegistry},
     search_dataset::SearchDataset,
 };
-use crate::{agent::host_tools::HostTool, contract::ContractTool};
+use crate::host::HostTool;
 
 /// Smallest result limit, in bytes: the note about truncated bytes needs room.
 const MIN_RESULT_BYTES: usize = 256;
@@ -56,13 +57,26 @@ pub struct Toolbox {
     missing: Vec<String>,
 }
 
+/// A tool of a service that checks the arguments itself, so that its answers go to the model unchanged.
+#[async_trait]
+pub trait ServiceTool: Send + Sync {
+    /// The tool as shown to the model.
+    fn spec(&self) -> ToolSpec;
+
+    /// Limit for one call, with a margin: the service's own limit expires first.
+    fn timeout(&self) -> Duration;
+
+    /// Runs one call, once.
+    async fn run(&self, arguments: Value, idempotency_key: &str) -> CallOutcome;
+}
+
 /// The implementation behind a tool.
 #[derive(Clone)]
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
-    /// A tool of a contract run, which builds its outcomes itself.
-    Contract(Arc<ContractTool>),
+    /// A tool that builds its outcomes itself.
+    Service(Arc<dyn ServiceTool>),
 }
 
 #[derive(Clone)]
@@ -145,9 +159,12 @@ impl Toolbox {
         Ok(toolbox)
     }
 
-    /// The tools of a contract run. The model gets their schemas, but arguments are validated by the tools' services.
-    pub(crate) fn of_contract(
-        tools: &[Arc<ContractTool>],
+    /// The tools of services. The model gets their schemas, but arguments are validated by the services.
+    ///
+    /// # Errors
+    /// `invalid_definition` for a schema that cannot be compiled.
+    pub fn of_services(
+        tools: impl IntoIterator<Item = Arc<dyn ServiceTool>>,
         max_result_bytes: usize,
         sources: &ToolSources,
     ) -> Result<Self, Failure> {
@@ -156,8 +173,9 @@ impl Toolbox {
         let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false, missing: Vec::new() };
         for tool in tools {
             let lenient = ToolSpec { parameters: json!({ "type": "object" }), ..tool.spec() };
-            toolbox.add(lenient, Answerer::Contract(tool.clone()), tool.timeout(), sources)?;
-            if let Some(&at) = toolbox.index.get(&tool.of().tool_name) {
+            let name = lenient.name.clone();
+            toolbox.add(lenient, Answerer::Service(tool.clone()), tool.timeout(), sources)?;
+            if let Some(&at) = toolbox.index.get(&name) {
                 toolbox.specs[at] = tool.spec();
             }
         }
@@ -184,15 +202,15 @@ impl Toolbox {
     }
 
     /// Tools that the agent allows but its servers do not offer.
-    pub(crate) fn missing(&self) -> &[String] {
+    pub fn missing(&self) -> &[String] {
         &self.missing
     }
 
     /// Longhaul's own tool of this name, if it is one.
-    pub(crate) fn host(&self, name: &str) -> Option<HostTool> {
+    pub fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
-            Some(Answerer::Tool(_) | Answerer::Contract(_)) | None => None,
+            Some(Answerer::Tool(_) | Answerer::Service(_)) | None => None,
         }
     }
 
@@ -213,7 +231,7 @@ impl Toolbox {
     }
 
     /// Runs a call with [checked](Self::check) arguments. `written` is the arguments' text, which an error repeats.
-    pub(crate) async fn run(
+    pub async fn run(
         &self,
         name: &str,
         args: Value,
@@ -225,7 +243,7 @@ impl Toolbox {
             Ok(callable) => callable,
             Err(error) => return self.refuse(&error, name, written),
         };
-        if let Answerer::Contract(tool) = &callable.answerer {
+        if let Answerer::Service(tool) = &callable.answerer {
             return tool.run(args, idempotency_key).await;
         }
         let started = Instant::now();
@@ -244,12 +262,7 @@ impl Toolbox {
     }
 
     /// Asks the tool if a call that was running when a worker died has taken effect.
-    pub(crate) async fn reconcile(
-        &self,
-        name: &str,
-        args: Value,
-        (idempotency_key, tenant): (&str, TenantId),
-    ) -> Reconciled {
+    pub async fn reconcile(&self, name: &str, args: Value, (idempotency_key, tenant): (&str, TenantId)) -> Reconciled {
         let Ok(Callable { answerer: Answerer::Tool(tool), timeout, .. }) = self.callable(name) else {
             return Reconciled::Unknown;
         };
@@ -267,12 +280,12 @@ impl Toolbox {
     }
 
     /// Largest result shown to the model, in bytes.
-    pub(crate) fn max_result_bytes(&self) -> usize {
+    pub fn max_result_bytes(&self) -> usize {
         self.max_result_bytes
     }
 
     /// The outcome of a call whose result is `text`.
-    pub(crate) fn answer(&self, name: &str, text: String) -> CallOutcome {
+    pub fn answer(&self, name: &str, text: String) -> CallOutcome {
         let whole = storable(text);
         let (text, whole) = if whole.len() > self.max_result_bytes {
             (cut(&whole, self.max_result_bytes).into_owned(), Some(whole))
@@ -293,7 +306,7 @@ impl Toolbox {
     }
 
     /// The outcome of a call that failed or did not run.
-    pub(crate) fn refuse(&self, error: &CallError, name: &str, written: &str) -> CallOutcome {
+    pub fn refuse(&self, error: &CallError, name: &str, written: &str) -> CallOutcome {
         let text = storable(error.to_text(name, written));
         CallOutcome { error: Some(error.kind), ..self.answer(name, text) }
     }
@@ -345,11 +358,11 @@ impl Toolbox {
     }
 
     /// Checks a call's arguments against the tool's schema.
-    pub(crate) fn check_value(&self, name: &str, arguments: &Value) -> Result<(), CallError> {
+    pub fn check_value(&self, name: &str, arguments: &Value) -> Result<(), CallError> {
         self.callable(name)?.check(arguments)
     }
 
-    pub(crate) fn parameters(&self, name: &str) -> Option<&Value> {
+    pub fn parameters(&self, name: &str) -> Option<&Value> {
         self.index.get(name).map(|&at| &self.specs[at].parameters)
     }
 
@@ -388,8 +401,8 @@ async fn run(
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
-        // The agent loop handles host tools, and `Toolbox::run` contract tools.
-        Answerer::Host(_) | Answerer::Contract(_) => {
+        // The agent loop handles host tools, and `Toolbox::run` tools of services.
+        Answerer::Host(_) | Answerer::Service(_) => {
             return Err((runtime("the tool is not available here".into()), None));
         }
     };

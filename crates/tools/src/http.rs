@@ -26,7 +26,7 @@ pub(super) fn guarded_client(resolver: GuardedResolver) -> Result<Client, String
 }
 
 /// Client for platform services. Each connection carries one request, so the client never resends it.
-pub(crate) fn platform_client() -> Result<Client, String> {
+pub fn platform_client() -> Result<Client, String> {
     let client = builder().pool_max_idle_per_host(0).http1_only().build();
     client.map_err(|error| format!("the HTTP client could not be built: {error}"))
 }

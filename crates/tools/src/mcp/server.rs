@@ -26,7 +26,7 @@ use super::{
     result,
     session::{FailedRequest, ended, said},
 };
-use crate::tools::registry::AnyTool;
+use crate::registry::AnyTool;
 
 /// Tools accepted from one server; models degrade long before.
 const MAX_TOOLS: usize = 512;
@@ -41,7 +41,7 @@ const MAX_ERROR_BYTES: usize = 2_048;
 
 /// One of an agent's tool servers.
 #[derive(Clone)]
-pub(in crate::tools) struct McpServer(Arc<Inner>);
+pub struct McpServer(Arc<Inner>);
 
 struct Inner {
     pool: McpPool,
@@ -70,7 +70,7 @@ impl McpServer {
     ///
     /// # Errors
     /// `tool_unreachable` if the server does not answer.
-    pub(in crate::tools) async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<String>), Failure> {
+    pub async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<String>), Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
             Err(_) => {
@@ -89,7 +89,7 @@ impl McpServer {
     }
 
     /// Returns a tool from its pinned spec, without contacting the server.
-    pub(in crate::tools) fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
+    pub fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
         McpTool { server: self.clone(), name: name.into(), spec }
     }
 
@@ -196,7 +196,7 @@ impl McpServer {
 
 /// One tool of a server.
 #[derive(Clone)]
-pub(in crate::tools) struct McpTool {
+pub struct McpTool {
     server: McpServer,
     /// The tool's name on the server.
     name: String,
@@ -214,7 +214,7 @@ enum RequestError {
 }
 
 impl McpTool {
-    pub(in crate::tools) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         self.server.0.timeout
     }
 

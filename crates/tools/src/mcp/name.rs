@@ -2,7 +2,7 @@
 
 use longhaul_sdk::spec::McpServerSpec;
 
-use crate::tools::registry::is_valid_name;
+use crate::registry::is_valid_name;
 
 const PREFIX: &str = "mcp__";
 
@@ -13,12 +13,12 @@ pub(super) fn full_name(server: &str, tool: &str) -> Option<String> {
 }
 
 /// Splits a full name into server and tool; `None` for the name of any other tool.
-pub(in crate::tools) fn split_name(name: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_name(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix(PREFIX)?.split_once("__")
 }
 
 /// The server that provides `tool`, if it is a server's tool.
-pub(crate) fn server_of(tool: &str) -> Option<&str> {
+pub fn server_of(tool: &str) -> Option<&str> {
     split_name(tool).map(|(server, _)| server)
 }
 

@@ -1,0 +1,29 @@
+//! The tools of a worker, and those that one execution may use.
+//!
+//! [`ToolRegistry`] exists once per worker, [`Toolbox`] once per execution. An error inside a tool becomes a
+//! text for the model and fails the attempt only if the tool requests that.
+
+// The tools of a worker and of an execution, and what their calls come to.
+mod outcome;
+mod registry;
+mod toolbox;
+
+// Tools of Longhaul's own.
+mod fetch_url;
+mod host;
+mod search_dataset;
+mod stop_execution;
+
+// Tools of MCP servers, and the connections that tools open.
+mod guard;
+mod http;
+mod mcp;
+
+pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
+pub use host::{ASK_CALLER, HostTool, SPAWN_SUB_AGENT};
+pub use http::platform_client;
+pub use mcp::{AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server, server_of};
+pub use outcome::CallOutcome;
+pub use registry::{AnyTool, ToolFactory, ToolRegistry, ToolRegistryError, are_none, settings_of};
+pub use stop_execution::{STOP_EXECUTION, StopExecution};
+pub use toolbox::{ServiceTool, ToolSources, Toolbox};
