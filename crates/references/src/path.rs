@@ -31,6 +31,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 4] = [Self::State, Self::Input, Self::Data, Self::Calls];
 
+    /// The name after the `†`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::State => "state",

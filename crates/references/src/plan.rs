@@ -113,6 +113,7 @@ impl PlannedCall {
         self.destination.as_ref()
     }
 
+    /// The way in which the result is merged into its destination.
     pub fn method(&self) -> Method {
         self.method
     }

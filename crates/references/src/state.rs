@@ -19,6 +19,7 @@ use super::{
 /// Maximum known paths suggested to a model that read a path which does not exist.
 const MAX_SUGGESTIONS: usize = 5;
 
+/// One value written to one path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateWrite {
@@ -95,6 +96,7 @@ pub struct StateLog {
 }
 
 impl StateLog {
+    /// A log without writes over the execution's `input`.
     pub fn new(input: impl Into<Arc<Value>>, instances: Option<&InstancesSpec>, limits: StateLimits) -> Self {
         let items = instances.and_then(|spec| spec.over.clone());
         Self { input: input.into(), items, limits, writes: Vec::new(), calls: BTreeMap::new(), bytes: 0, next_order: 1 }

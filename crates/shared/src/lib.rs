@@ -8,6 +8,7 @@ pub mod cpu_lane;
 pub mod domain;
 pub mod http;
 pub mod json_schema;
+pub mod memory;
 pub mod sealing;
 pub mod telemetry;
 pub mod template;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::{Failure, ToolEffect};
-use longhaul_shared::domain::{CallErrorKind, contract_steps::Noted};
+use longhaul_shared::domain::{CallErrorKind, noted::Noted};
 
 /// The outcome of a tool call. Every call has one, so that every call of a reply gets a result.
 #[derive(Debug, Clone, PartialEq)]

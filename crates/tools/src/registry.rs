@@ -117,6 +117,7 @@ pub enum ToolRegistryError {
     },
 }
 
+/// Tools without a server, by name; one per worker.
 #[derive(Default)]
 pub struct ToolRegistry(BTreeMap<String, ToolFactory>);
 

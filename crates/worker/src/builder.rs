@@ -6,6 +6,13 @@ use std::{
     sync::Arc,
 };
 
+use longhaul_agent::{
+    CallPermits,
+    deps::AgentDeps,
+    prepared::PreparedAgents,
+    probe::Probe,
+    validators::{ValidatorRegistry, ValidatorRegistryError},
+};
 use longhaul_llm::{
     Clocks,
     health::Health,
@@ -37,16 +44,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
     contract::Platform,
     deps::{Deps, Versions},
-    probe::Probe,
     runtime::{
         metrics_server,
         pool::{Process, Serves},
         sweep_load::SweepLoad,
     },
-    validators::{ValidatorRegistry, ValidatorRegistryError},
 };
 
 /// Errors that prevent building a worker. All are found before the worker registers.
@@ -337,29 +341,36 @@ impl WorkerBuilder {
             .collect();
         let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
-        let health = Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm);
+        let health = Arc::new(Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm));
         let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone())
             .map_err(|error| BuildError::Client(error.to_string()))?;
+        let agent = AgentDeps {
+            store: store.clone(),
+            publisher: publisher.clone(),
+            models: models(&config)?,
+            health: health.clone(),
+            prices: config.llm.prices(),
+            budget: config.llm.budget,
+            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
+            own_org: config.contract.org_id.clone(),
+            tool_servers: config.tools.mcp.clone(),
+            agents: PreparedAgents::default(),
+            probe: self.probe.clone(),
+            call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
+        };
         let deps = Deps {
             store,
             publisher,
-            models: models(&config)?,
-            health: Arc::new(health),
-            prices: config.llm.prices(),
-            budget: config.llm.budget,
-            platform,
-            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
+            health,
+            probe: self.probe,
+            agent: Arc::new(agent),
+            platform: Arc::new(platform),
             validators: self.validators,
-            own_org: config.contract.org_id.clone(),
-            tool_servers: config.tools.mcp.clone(),
             definitions: self.definitions,
             versions: Versions::default(),
-            agents: PreparedAgents::default(),
             shares: Arc::default(),
-            probe: self.probe,
             journal_format: self.journal_format,
             loading: Semaphore::new(config.worker.journal_loads_max),
-            call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
         };
         Ok(Worker { deps, config, agents: self.agents, has })
     }

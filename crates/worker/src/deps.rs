@@ -5,23 +5,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use longhaul_llm::{health::Health, registry::Models};
+use longhaul_agent::{deps::AgentDeps, probe::Probe, validators::ValidatorRegistry};
+use longhaul_llm::health::Health;
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
-use longhaul_shared::{
-    config::{BudgetConfig, McpConfig},
-    domain::{AgentVersionId, DefinitionVersionId, Prices},
-};
+use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId};
 use longhaul_store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares};
-use longhaul_tools::ToolSources;
 use tokio::sync::Semaphore;
 
-use crate::{
-    agent::{orchestrator::permits::CallPermits, prepared::PreparedAgents},
-    contract::Platform,
-    probe::Probe,
-    validators::ValidatorRegistry,
-};
+use crate::contract::Platform;
 
 /// Pairs of definition and agent versions cached in memory. Versions are immutable, so entries never go stale.
 const MAX_VERSIONS: usize = 10_000;
@@ -31,31 +23,21 @@ const MAX_VERSIONS: usize = 10_000;
 pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) publisher: WakeupPublisher,
-    pub(crate) models: Models,
     pub(crate) health: Arc<Health>,
-    pub(crate) prices: Prices,
-    /// Reply limits of calls under a budget.
-    pub(crate) budget: BudgetConfig,
-    pub(crate) tools: ToolSources,
+    pub(crate) probe: Probe,
+    /// Dependencies of the agent loop.
+    pub(crate) agent: Arc<AgentDeps>,
     /// Bindings and endpoints of contract executions.
-    pub(crate) platform: Platform,
+    pub(crate) platform: Arc<Platform>,
     pub(crate) validators: ValidatorRegistry,
-    /// The installation's own organisation. Policy rules that name an agent mean agents of this organisation.
-    pub(crate) own_org: String,
-    /// Limits on the tool servers that agents may declare.
-    pub(crate) tool_servers: McpConfig,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
-    pub(crate) agents: PreparedAgents,
     /// Recent usage by tenant, which orders claims.
     pub(crate) shares: Arc<TenantShares>,
-    pub(crate) probe: Probe,
     /// The newest journal format that attempts can resume.
     pub(crate) journal_format: u8,
     /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
-    /// Limits concurrent tool calls.
-    pub(crate) call_permits: CallPermits,
 }
 
 /// Dependencies of attempts under one worker id.

@@ -1,6 +1,6 @@
 //! The runtime that leases executions and runs the agent loop: models, tools, validators.
 //!
-//! Read `runtime/attempt.rs` (one attempt) and `agent/run.rs` (the loop) first. An application with
+//! Read `runtime/attempt.rs` (one attempt) first; the loop is in `longhaul_agent`. An application with
 //! definitions, tools or validators in Rust registers them on a [`WorkerBuilder`] and builds its own worker.
 //!
 //! ```no_run
@@ -17,14 +17,11 @@
 //! # }
 //! ```
 
-mod agent;
 mod agent_definition;
 mod builder;
 mod contract;
 mod deps;
-pub mod probe;
 mod runtime;
-pub mod validators;
 
 pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};
 pub use runtime::sweep_load::{SweepCounts, SweepLoad};

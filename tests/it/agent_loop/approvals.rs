@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_shared::domain::{ExecutionId, RequestKind, RequestState};
 use longhaul_store::human_requests::Verdict;
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::json;
 
 use super::people::{Office, pay_needs_a_person};

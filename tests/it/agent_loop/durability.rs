@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_queue::QueueName;
 use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
@@ -10,7 +11,6 @@ use longhaul_sdk::{
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{control::Cancelled, ledger::EffectState};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
-use longhaul_worker::probe::{Point, Probe};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

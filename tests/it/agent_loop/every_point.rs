@@ -9,11 +9,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use longhaul_agent::probe::Point;
 use longhaul_sdk::{AgentSpec, DefinitionSpec, ValidatorResponse, spec::ValidatorRef};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
 use longhaul_testkit::model::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_events};
-use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::{

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use longhaul_agent::probe::Probe;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::ToolRef,
@@ -13,7 +14,7 @@ use longhaul_sdk::{
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, Verdict};
 use longhaul_testkit::model::{Gate, Reply, ev_call, reply_events, reply_text};
-use longhaul_worker::{WorkerBuilder, probe::Probe};
+use longhaul_worker::WorkerBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -5,9 +5,9 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait, spec::ToolRef};
 use longhaul_testkit::model::{Gate, ev_call, reply_events, reply_text};
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::json;
 
 use super::{

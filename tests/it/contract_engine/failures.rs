@@ -2,7 +2,8 @@
 
 use longhaul_shared::domain::{
     ExecutionId,
-    contract::{CallList, ContractRun, PlatformRuntime},
+    contract::{ContractRun, PlatformRuntime},
+    noted::CallList,
 };
 use serde_json::{Value, json};
 

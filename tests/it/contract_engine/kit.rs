@@ -17,8 +17,9 @@ use axum::{
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::{
     ExecutionId, ServeKey,
-    contract::{CallList, ContractRun},
+    contract::ContractRun,
     contract_steps::{Gathered, gather},
+    noted::CallList,
     requirements::CONTRACT_REQUIREMENT,
     retrieval::RetrievalRequest,
 };

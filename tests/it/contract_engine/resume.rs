@@ -1,6 +1,6 @@
 //! A worker is killed in the middle of a run, and another one resumes it.
 
-use longhaul_shared::domain::contract::CallList;
+use longhaul_shared::domain::noted::CallList;
 use longhaul_testkit::model::Gate;
 use serde_json::{Value, json};
 
@@ -91,10 +91,10 @@ async fn resume_after_third_answer_ends_the_same() {
     // The kill comes between the recorded third answer and the end of the run.
     let stop = gate.clone();
     let first = engine.fleet.worker_with(|worker| {
-        worker.probe(longhaul_worker::probe::Probe::armed(move |point, _| {
+        worker.probe(longhaul_agent::probe::Probe::armed(move |point, _| {
             let stop = stop.clone();
             Box::pin(async move {
-                if point == longhaul_worker::probe::Point::BeforeConclusion {
+                if point == longhaul_agent::probe::Point::BeforeConclusion {
                     stop.pass().await;
                 }
             })

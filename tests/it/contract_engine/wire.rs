@@ -1,6 +1,6 @@
 //! Requests on the wire, byte for byte.
 
-use longhaul_shared::domain::contract::{CallList, ContractRun};
+use longhaul_shared::domain::{contract::ContractRun, noted::CallList};
 use serde_json::json;
 
 use super::kit::{Answer, Engine, calls, printed, says};

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use longhaul_agent::probe::Point;
 use longhaul_sdk::ToolEffect;
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
 use longhaul_testkit::model::{reply_calls, reply_text};
-use longhaul_worker::probe::Point;
 use serde_json::json;
 
 use crate::{

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ToolEffect,
     spec::{BudgetSpec, ToolRef},
@@ -26,7 +27,6 @@ use longhaul_store::{
 use longhaul_testkit::model::{
     Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
 };
-use longhaul_worker::probe::{Point, Probe};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Row};

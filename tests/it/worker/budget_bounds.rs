@@ -2,10 +2,15 @@
 //! The fake provider counts with another tokenizer than the product, bills what it counts, and writes as much as it
 //! may.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::SeqCst},
+    },
+};
 
+use longhaul_agent::probe::Point;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, ModelSpec, OnExhausted, ToolRef};
 use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::{PriceConfig, ProviderKind};
@@ -14,7 +19,6 @@ use longhaul_store::budgets::{Caps, Ledger};
 use longhaul_store::tenants::TenantScope;
 use longhaul_testkit::model::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};
 use longhaul_worker::WorkerBuilder;
-use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_agent::probe::Point;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::PriceConfig;
@@ -10,7 +11,6 @@ use longhaul_store::budgets::{Caps, Ledger};
 use longhaul_store::tenants::TenantScope;
 use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
 use longhaul_worker::WorkerBuilder;
-use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, case_of, quick_fleet};

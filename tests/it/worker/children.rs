@@ -1,12 +1,14 @@
 //! Sub-agents: child executions carry out parts of a task while their parent is parked until all have ended.
 
-use longhaul_sdk::AgentSpec;
-use longhaul_sdk::spec::{BudgetSpec, ToolRef};
+use longhaul_agent::probe::Point;
+use longhaul_sdk::{
+    AgentSpec,
+    spec::{BudgetSpec, ToolRef},
+};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::budgets::Caps;
 use longhaul_store::tenants::TenantScope;
 use longhaul_testkit::model::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};
-use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};

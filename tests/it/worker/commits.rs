@@ -1,11 +1,11 @@
 //! Commits of one execution, counted as the transactions that wrote its history rows. The database's own
 //! statistics would include heartbeats and the sweep.
 
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::tenants::TenantScope;
 use longhaul_testkit::model::{reply_calls, reply_text};
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
 use super::{

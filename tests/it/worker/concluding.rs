@@ -10,9 +10,9 @@ use std::{
 };
 
 use futures::FutureExt;
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::DefinitionSpec;
 use longhaul_testkit::model::{reply_status, reply_text};
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 

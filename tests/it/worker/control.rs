@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Cancelled;
@@ -10,7 +11,6 @@ use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
 };
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};

@@ -1,12 +1,14 @@
 //! Forks through a real worker: shared steps are never asked again, whatever differs.
 
-use longhaul_sdk::spec::{AgentOverrides, ModelSpec};
-use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse};
+use longhaul_agent::probe::Point;
+use longhaul_sdk::{
+    DefinitionSpec, ToolEffect, ValidatorResponse,
+    spec::{AgentOverrides, ModelSpec},
+};
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::control::Fork;
 use longhaul_store::submit::Submitted;
 use longhaul_testkit::model::{reply_calls, reply_text};
-use longhaul_worker::probe::Point;
 use serde_json::{Value, json};
 
 use super::journal::{Holds, quick_fleet};

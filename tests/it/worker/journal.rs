@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::FutureExt;
+use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{
     Failure, FailureClass, FailureCode, ToolEffect, ToolFailure, ValidatorResponse, spec::McpServerSpec,
 };
@@ -15,7 +16,6 @@ use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,
 };
-use longhaul_worker::probe::{Point, Probe};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_agent::probe::Point;
 use longhaul_sdk::spec::{BudgetSpec, FallbackModel, ModelSpec, OnExhausted};
 use longhaul_shared::{
     config::{LimitConfig, ProviderConfig},
@@ -16,7 +17,7 @@ use longhaul_shared::{
 };
 use longhaul_store::providers::BreakerRow;
 use longhaul_testkit::model::{Gate, ModelServer, ev_gate, reply_status, reply_text};
-use longhaul_worker::{WorkerBuilder, probe::Point};
+use longhaul_worker::WorkerBuilder;
 use serde_json::{Value, json};
 
 use super::{

@@ -50,6 +50,7 @@ impl EndpointSettings {
     }
 }
 
+/// This process's state of one endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
     pub(super) key: ModelKey,

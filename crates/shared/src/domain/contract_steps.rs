@@ -4,53 +4,12 @@
 //! once, in the step that holds its result; a failed call is noted in the spent step. Items are kept byte for byte,
 //! because the contract defines the order of their keys.
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde::Deserialize;
 
-use super::contract::{CallItem, CallList};
-
-/// A call of the record with its position. Calls are listed by position, not by completion.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct NotedCall {
-    /// Turn of the call, from 1; 0 for calls before the first turn.
-    pub turn: u32,
-    /// Position of the call in its turn.
-    pub index: u32,
-    pub list: CallList,
-    /// The item as the record shows it.
-    pub item: Box<RawValue>,
-}
-
-/// An item of the record without its position.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Noted {
-    list: CallList,
-    /// The item's JSON text, with keys in the contract's order.
-    item: String,
-}
-
-impl Noted {
-    /// Serialises the item of a call.
-    pub fn new(list: CallList, item: &impl Serialize) -> Self {
-        // Items are structs of texts, numbers and JSON, which always serialise.
-        Self { list, item: serde_json::to_string(item).unwrap_or_else(|_| "null".to_owned()) }
-    }
-
-    /// Adds the item's position.
-    pub fn at(self, turn: u32, index: u32) -> NotedCall {
-        let item = RawValue::from_string(self.item).unwrap_or_else(|_| RawValue::NULL.to_owned());
-        NotedCall { turn, index, list: self.list, item }
-    }
-}
-
-/// The model that a run was resolved to, noted in the body of its prompt step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NotedModel {
-    /// Managed model id.
-    pub model_ref: String,
-    /// Provider's name of the model. A resumed run requests the same one.
-    pub provider_model: String,
-}
+use super::{
+    contract::CallItem,
+    noted::{NotedCall, NotedModel},
+};
 
 /// The members of a step's body that this module reads.
 #[derive(Debug, Default, Deserialize)]
@@ -90,7 +49,10 @@ pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::contract::ModelCall;
+    use crate::domain::{
+        contract::ModelCall,
+        noted::{CallList, Noted},
+    };
 
     #[test]
     fn calls_keep_their_order_and_bytes() {

@@ -13,6 +13,7 @@ pub mod ids;
 pub mod limits;
 pub mod message;
 pub(crate) mod named;
+pub mod noted;
 pub mod price;
 #[cfg(test)]
 mod properties;

@@ -19,6 +19,7 @@ use url::Url;
 
 use super::guard::{AddressRefused, GuardedResolver, check_address, refused};
 
+/// Name of [`FetchUrl`].
 pub const FETCH_URL: &str = "fetch_url";
 
 const MAX_REDIRECTS: usize = 5;

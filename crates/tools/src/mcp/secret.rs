@@ -20,6 +20,7 @@ impl SecretResolver {
         Self(Arc::new(resolve))
     }
 
+    /// The secret that `reference` names, if it is a reference that this worker may resolve.
     pub fn resolve(&self, reference: &str) -> Option<SecretString> {
         (self.0)(reference)
     }

@@ -47,6 +47,7 @@ pub struct ToolSources {
     pub indexes: Option<OwnIndexes>,
 }
 
+/// The tools of one execution.
 #[derive(Clone)]
 pub struct Toolbox {
     specs: Vec<ToolSpec>,
@@ -362,6 +363,7 @@ impl Toolbox {
         self.callable(name)?.check(arguments)
     }
 
+    /// JSON Schema of the tool's arguments; `None` for an unknown tool.
     pub fn parameters(&self, name: &str) -> Option<&Value> {
         self.index.get(name).map(|&at| &self.specs[at].parameters)
     }

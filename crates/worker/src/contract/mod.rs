@@ -1,7 +1,7 @@
 //! Executions of the agent-execution contract: the same loop, journal and leases as any other execution, over
 //! the bindings of the platform's snapshot.
 //!
-//! The differences are selected once, when the agent is prepared, through `agent::profile`. Invariants:
+//! The differences are selected once, when the agent is prepared, as its `Profile`. Invariants:
 //!
 //! - Only the snapshot holds addresses. A resumed run uses the same model and tools, which are pinned.
 //! - A secret is resolved when it is needed, and is never stored, returned or logged.
@@ -23,8 +23,7 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{RetryPolicy, contract::ContractRun};
 pub(crate) use platform::Platform;
-pub(crate) use retrieval::{Retrieval, Retrieved};
-pub(crate) use surface::{Contract, prepare};
+pub(crate) use surface::prepare;
 
 /// The contract run in stored overrides; `None` for an execution of Longhaul's own API.
 ///

@@ -9,7 +9,7 @@ use longhaul_llm::{
 use longhaul_sdk::{Failure, spec::ModelSpec};
 use longhaul_shared::domain::{
     contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, Resource},
-    contract_steps::NotedModel,
+    noted::NotedModel,
 };
 use serde_json::Value;
 

@@ -3,12 +3,13 @@
 //! Bindings come from the snapshot. The search, its records and its failures are in
 //! `longhaul_retrieval`.
 
+use longhaul_agent::profile::Retrieved;
 use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::{
     TenantId,
-    contract::{Binding, CallList, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
-    contract_steps::Noted,
+    contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
+    noted::{CallList, Noted},
     retrieval::{RetrievalRequest, SearchMethod, reference_message},
 };
 use serde_json::Value;
@@ -26,15 +27,6 @@ pub(crate) struct Retrieval {
     /// Text placed before the references.
     instruction: Option<String>,
     runtime: PlatformRuntime,
-}
-
-/// The outcome of a search.
-#[derive(Debug)]
-pub(crate) struct Retrieved {
-    /// The text for the model; `None` if nothing was found.
-    pub(crate) references: Result<Option<String>, Failure>,
-    /// Items for the record, including failed calls.
-    pub(crate) noted: Vec<Noted>,
 }
 
 impl Retrieval {

@@ -1,14 +1,23 @@
 //! A prepared contract run: its model, tools and conversation, and its answers where the loop depends on the profile.
 
+use async_trait::async_trait;
 use std::{collections::BTreeMap, sync::Arc};
 
+use longhaul_agent::{
+    Agent,
+    journal::{PinnedTools, Reply},
+    policy::Policy,
+    profile::{CallPosition, Profile, Retrieved, Unreadable},
+    tool_list::{Task, ToolList},
+};
 use longhaul_llm::{Message, ModelError};
-use longhaul_sdk::{AgentConfig, Failure, ToolSpec};
+use longhaul_sdk::{AgentConfig, Failure, Step, ToolSpec};
 use longhaul_shared::domain::{
-    CallErrorKind, RetryPolicy, ToolCall,
+    CallError, CallErrorKind, RetryPolicy, TenantId, ToolCall,
     ascii_json::sorted_ascii,
-    contract::{self, CallList, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
-    contract_steps::{Noted, NotedCall, NotedModel},
+    contract::{self, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
+    cut,
+    noted::{CallList, Noted, NotedCall, NotedModel},
 };
 use longhaul_tools::{ServiceTool, Toolbox};
 use serde_json::{Value, json};
@@ -17,19 +26,11 @@ use super::{
     failure,
     model::{self, BoundModel},
     opening::opening,
+    platform::Platform,
     retrieval::Retrieval,
     tools::ContractTool,
 };
-use crate::{
-    agent::{
-        Agent,
-        journal::{PinnedTools, Reply},
-        policy::Policy,
-        profile::{CallPosition, Profile, Unreadable},
-        tool_list::{Task, ToolList},
-    },
-    deps::Deps,
-};
+use crate::deps::Deps;
 
 /// Model calls per run.
 const MAX_ROUNDS: u32 = 3;
@@ -38,7 +39,7 @@ const BAD_REQUEST: u16 = 400;
 /// Status recorded for a call with an unknown outcome.
 const UNKNOWN: u16 = 500;
 
-/// A prepared contract run.
+/// A prepared contract run: what the agent loop does differently for it.
 #[derive(Debug)]
 pub(crate) struct Contract {
     run: ContractRun,
@@ -47,6 +48,7 @@ pub(crate) struct Contract {
     model: Option<BoundModel>,
     tools: BTreeMap<String, Arc<ContractTool>>,
     retrieval: Option<Retrieval>,
+    platform: Arc<Platform>,
 }
 
 /// Prepares the agent of a contract run. `recorded` holds the pins of an earlier attempt.
@@ -72,15 +74,16 @@ pub(crate) async fn prepare(
     }
     let specs: Vec<ToolSpec> = tools.iter().map(|tool| tool.spec()).collect();
     let services = tools.iter().map(|tool| tool.clone() as Arc<dyn ServiceTool>);
-    let toolbox = Toolbox::of_services(services, max_bytes, &deps.tools)?;
+    let toolbox = Toolbox::of_services(services, max_bytes, &deps.agent.tools)?;
     // Arguments are validated by the tools' services; the model still gets the real schemas.
     let lenient: Vec<ToolSpec> =
         specs.iter().map(|spec| ToolSpec { parameters: json!({ "type": "object" }), ..spec.clone() }).collect();
     let task = Task { input, output_schema: None };
-    let tool_list = ToolList::new(&config, &lenient, task, Some(specs), &deps.tools.schemas)?;
+    let tool_list = ToolList::new(&config, &lenient, task, Some(specs), &deps.agent.tools.schemas)?;
     let tools = tools.into_iter().map(|tool| (tool.spec().name, tool)).collect();
     let retrieval = Retrieval::of(&run)?;
-    let profile = Profile::Contract(Box::new(Contract { run, messages, model, tools, retrieval }));
+    let platform = deps.platform.clone();
+    let profile = Box::new(Contract { run, messages, model, tools, retrieval, platform });
     Ok(Agent {
         config,
         profile,
@@ -122,56 +125,63 @@ fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Ar
     run.tools.iter().map(bind).collect()
 }
 
-impl Contract {
+#[async_trait]
+impl Profile for Contract {
+    fn takes_part(&self) -> bool {
+        false
+    }
+
     /// The fixed answer to an input without text and retrieval.
-    pub(crate) fn answer_at_once(&self) -> Option<String> {
-        self.run.deterministic_answer(&self.messages)
+    fn output_at_once(&self) -> Option<Value> {
+        self.run.deterministic_answer(&self.messages).map(|text| json!({ "response": text }))
     }
 
-    /// The first messages to the model.
-    pub(crate) fn opening(&self, instructions: String, references: Option<String>) -> Vec<Message> {
-        opening(Some(instructions), references, &self.messages)
+    fn opening(&self, instructions: &str, references: Option<&str>) -> Option<Vec<Message>> {
+        Some(opening(Some(instructions.to_owned()), references.map(str::to_owned), &self.messages))
     }
 
-    /// The search to run before the first turn.
-    pub(crate) fn retrieval(&self) -> Option<&Retrieval> {
-        self.retrieval.as_ref()
-    }
-
-    /// The model to pin with the prompt; and true if it must be pinned before any call.
-    pub(crate) fn pinned_model(&self) -> Option<(&NotedModel, bool)> {
+    fn pinned_model(&self) -> Option<(&NotedModel, bool)> {
         self.model.as_ref().map(|model| (&model.noted, model.is_new))
     }
 
-    /// Returns true if a client follows the run as a stream.
-    pub(crate) fn is_followed(&self) -> bool {
+    fn retrieval(&self) -> Option<&str> {
+        self.retrieval.as_ref().map(Retrieval::request)
+    }
+
+    async fn retrieve(&self, tenant: TenantId) -> Retrieved {
+        match &self.retrieval {
+            Some(retrieval) => retrieval.retrieve(&self.platform, tenant).await,
+            None => Retrieved { references: Ok(None), noted: Vec::new() },
+        }
+    }
+
+    fn is_followed(&self) -> bool {
         self.run.stream
     }
 
-    /// The failure of a reply with calls when no further round is allowed.
-    pub(crate) fn last_round(&self, turns: u32) -> Option<Failure> {
-        (turns >= MAX_ROUNDS)
-            .then(|| ExecFailure::new(ExecCode::InternalError).detail("reason", "tool_round_limit_exceeded").into())
+    fn check_round(&self, turns: u32) -> Step<()> {
+        if turns < MAX_ROUNDS {
+            return Ok(());
+        }
+        let failure = ExecFailure::new(ExecCode::InternalError).detail("reason", "tool_round_limit_exceeded");
+        Err(Failure::from(failure).into())
     }
 
-    /// Converts a failed model call.
-    pub(crate) fn model_failure(&self, error: &ModelError) -> Failure {
+    fn model_failure(&self, error: &ModelError) -> Failure {
         match &self.model {
             Some(model) => failure::of_model(&model.binding, error).0,
             None => error.to_failure(),
         }
     }
 
-    /// The failure in place of waiting for the provider, as other executions would.
-    pub(crate) fn unavailable(&self) -> Failure {
-        match &self.model {
+    fn instead_of_waiting(&self) -> Option<Failure> {
+        Some(match &self.model {
             Some(model) => failure::unavailable(&model.binding),
             None => ExecFailure::new(ExecCode::UpstreamUnavailable).into(),
-        }
+        })
     }
 
-    /// The record's item of a turn, answered or failed with `error`.
-    pub(crate) fn noted_turn(&self, turn: u32, error: Option<&ModelError>) -> Vec<NotedCall> {
+    fn noted_turn(&self, turn: u32, error: Option<&ModelError>) -> Vec<NotedCall> {
         let item = |model: &BoundModel| {
             let binding = &model.binding;
             let item = ModelCall {
@@ -186,12 +196,11 @@ impl Contract {
         self.model.iter().map(item).collect()
     }
 
-    /// Handles an unreadable call: the model gets an error, or the run ends.
-    pub(crate) fn unreadable(&self, call: &ToolCall, place: CallPosition) -> Unreadable {
+    fn unreadable(&self, call: &ToolCall, _error: &CallError, place: CallPosition) -> Unreadable {
         let Some(tool) = self.tools.get(&call.name) else {
-            let message = format!("Tool '{}' is not allowed", longhaul_shared::domain::cut(&call.name, 128));
+            let message = format!("Tool '{}' is not allowed", cut(&call.name, 128));
             let failure = ExecFailure::with_message(ExecCode::ToolNotAllowed, message)
-                .detail("tool_name", longhaul_shared::domain::cut(&call.name, 128).into_owned());
+                .detail("tool_name", cut(&call.name, 128).into_owned());
             let reply = Reply::plain(json!({ "code": ExecCode::ToolNotAllowed.as_str() }).to_string());
             return Unreadable::Ends(reply, failure.into());
         };
@@ -208,13 +217,12 @@ impl Contract {
         Unreadable::Told(refused(tool, BAD_REQUEST, arguments, &json!(fault), place))
     }
 
-    /// The reply to a call that may have taken effect before a worker died.
-    pub(crate) fn lost(&self, call: &ToolCall, message: &str, place: CallPosition) -> Option<Reply> {
-        let tool = self.tools.get(&call.name)?;
-        let error = json!({ "code": CallErrorKind::OutcomeUnknown.as_str(), "message": message });
+    fn lost(&self, call: &ToolCall, error: &CallError, place: CallPosition) -> Reply {
+        let Some(tool) = self.tools.get(&call.name) else { return Reply::error(error, call) };
+        let told = json!({ "code": CallErrorKind::OutcomeUnknown.as_str(), "message": error.message });
         let arguments = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
-        let reply = refused(tool, UNKNOWN, arguments, &error, place);
-        Some(Reply { error: Some(CallErrorKind::OutcomeUnknown), ..reply })
+        let reply = refused(tool, UNKNOWN, arguments, &told, place);
+        Reply { error: Some(CallErrorKind::OutcomeUnknown), ..reply }
     }
 }
 

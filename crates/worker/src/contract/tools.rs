@@ -11,9 +11,9 @@ use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
     CallErrorKind,
     ascii_json::sorted_ascii,
-    contract::{Binding, CallList, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
-    contract_steps::Noted,
+    contract::{Binding, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
     cut,
+    noted::{CallList, Noted},
 };
 use longhaul_tools::{CallOutcome, ServiceTool};
 use reqwest::{

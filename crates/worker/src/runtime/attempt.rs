@@ -11,9 +11,21 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
+use longhaul_agent::{
+    Agent,
+    conversation::JournaledConversation,
+    defaults::with_defaults,
+    journal::{ExecutionScope, Journal, PinnedTools, from_store},
+    lease::AttemptControl,
+    prepared::{overrides, prepare, refuse_servers},
+    probe::Point,
+    prompt::render,
+    suspects,
+    validators::{effective_validators, is_built_in, with_output_schema},
+};
 use longhaul_references::instructions;
 use longhaul_sdk::{
-    ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError, Validator,
+    AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError, Validator,
     definition::{AnyDefinition, Declarative},
     spec::Runner,
 };
@@ -31,25 +43,12 @@ use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
-use super::{
-    conclusion::{AttemptEnd, conclude},
-    lease::{AttemptControl, HeldLeases},
-    suspects,
-};
+use super::conclusion::{AttemptEnd, conclude};
 use crate::{
-    agent::{
-        Agent,
-        conversation::JournaledConversation,
-        defaults::with_defaults,
-        journal::{ExecutionScope, Journal, from_store},
-        prepared::prepare,
-        prompt::render,
-    },
     agent_definition::AgentDirectly,
     contract,
     deps::{AttemptDeps, Deps},
-    probe::Point,
-    validators::{effective_validators, is_built_in, with_output_schema},
+    runtime::held_leases::HeldLeases,
 };
 
 /// Start-up time of MCP servers above which observers get an event.
@@ -163,7 +162,7 @@ async fn restore(
         (claimed.id, scope),
         stored,
         claimed.wake_seq,
-        shared.clone(),
+        shared.agent.clone(),
         deps.writer.clone(),
         control.clone(),
     )?;
@@ -216,7 +215,7 @@ async fn execute(
                 None => Ok(input.to_string()),
             }
         };
-        agent.profile.opening(system, references, task).await
+        agent.opening(system, references, task).await
     });
     Box::pin(open).await?;
     let (definition, validators) = runner(pinned, deps)?;
@@ -251,7 +250,7 @@ async fn started(
 ) -> Step<Arc<Agent>> {
     let recorded = journal.pinned_tools()?;
     let (is_first, began) = (recorded.is_none(), Instant::now());
-    let mut prepared = Box::pin(prepare(claimed, pinned, input, recorded, shared));
+    let mut prepared = Box::pin(prepared(claimed, pinned, input, recorded, shared));
     if pinned.agent.mcp_servers.is_empty() || !is_first {
         return Ok(prepared.await?);
     }
@@ -266,6 +265,25 @@ async fn started(
     };
     journal.note_missing_tools(agent.toolbox.missing());
     Ok(agent)
+}
+
+/// The agent of a contract run, or of any other execution.
+async fn prepared(
+    claimed: &Claimed,
+    pinned: &PinnedVersions,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    shared: &Deps,
+) -> Result<Arc<Agent>, Failure> {
+    if claimed.overrides.is_some() {
+        refuse_servers(pinned, &shared.agent.tool_servers)?;
+        let overrides = overrides(claimed.overrides.as_deref())?;
+        if let Some(run) = contract::run_of(&overrides)? {
+            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition).with(overrides);
+            return contract::prepare(config, run, input, recorded, shared).await.map(Arc::new);
+        }
+    }
+    prepare(claimed, pinned, input, recorded, &shared.agent).await
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);

@@ -5,6 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_agent::{
+    journal::{Journal, Parked, fold_budget},
+    probe::Point,
+};
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{
     domain::{Decision, ExecutionStatus, RetryPolicy, WaitReason, decide},
@@ -20,11 +24,7 @@ use serde_json::Value;
 use tracing::Span;
 
 use super::{attempt::between, maintenance::announce};
-use crate::{
-    agent::journal::{Journal, Parked, budget::fold_budget},
-    deps::AttemptDeps,
-    probe::Point,
-};
+use crate::deps::AttemptDeps;
 
 /// Outcome of an attempt, with the journal if it was restored, and the retry policy.
 pub(super) type AttemptEnd = (Step<ExecutionResult>, Option<Box<Journal>>, RetryPolicy);
@@ -176,7 +176,7 @@ async fn tell(claimed: &Claimed, concluded: &Concluded, deps: &AttemptDeps) {
         publisher.wake(&concluded.queue, claimed.id, Some(WaitReason::Worker));
     }
     if claimed.has_budget {
-        fold_budget(&deps.shared, &deps.writer, claimed.root).await;
+        fold_budget(publisher, &deps.writer, claimed.root).await;
     }
     if let Some(parent) = concluded.parent {
         // The parent may be runnable now; otherwise the wake-up has no effect.

@@ -12,11 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::domain::WorkerId;
+use longhaul_agent::{lease::WorkerLease, moment::Moment};
+use longhaul_shared::{domain::WorkerId, memory::resident};
 use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use tokio_util::sync::CancellationToken;
-
-use super::{lease::WorkerLease, memory, moment::Moment};
 
 /// Pause after a failed renewal.
 const RETRY_PAUSE: Duration = Duration::from_millis(250);
@@ -119,7 +118,7 @@ async fn beat(
             tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
             std::process::abort();
         }
-        let memory = memory::resident().and_then(|bytes| i64::try_from(bytes).ok());
+        let memory = resident().and_then(|bytes| i64::try_from(bytes).ok());
         let asked_at = Moment::now();
         let renewed = tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.is_so())).await;
         awake.look();

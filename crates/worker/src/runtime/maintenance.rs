@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
+use longhaul_agent::lease::WorkerLease;
 use longhaul_queue::QueueName;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{
@@ -29,11 +30,8 @@ use longhaul_store::{
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{
-    lease::{HeldLeases, WorkerLease},
-    pool::Serves,
-};
-use crate::deps::Deps;
+use super::pool::Serves;
+use crate::{deps::Deps, runtime::held_leases::HeldLeases};
 
 /// Executions moved by one statement.
 const CHUNK: i64 = 500;

@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_shared::memory::resident;
+
 /// Default limit as a fraction of the machine's memory.
 const DEFAULT_SHARE: (u64, u64) = (3, 4);
 /// Lifetime of a reading. It bounds how late the worker stops claiming and how often short claims read the memory.
 const READING_LIFE: Duration = Duration::from_millis(250);
 /// Claimed executions that invalidate a reading: each may load a journal of many megabytes.
 const READING_CLAIMS: usize = 32;
-/// Page size in bytes on all supported platforms; the kernel reports pages.
-const PAGE: u64 = 4_096;
 
 /// Admission by memory: open while the process is below its limit.
 #[derive(Debug)]
@@ -66,12 +66,6 @@ impl MemoryGate {
     fn last(&self) -> MutexGuard<'_, Option<Reading>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Resident size of the process in bytes, if the kernel reports it.
-pub(crate) fn resident() -> Option<u64> {
-    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    statm.split_whitespace().nth(1)?.parse::<u64>().ok().map(|pages| pages * PAGE)
 }
 
 fn read_kib(path: &str, label: &str) -> Option<u64> {

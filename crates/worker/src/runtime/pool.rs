@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use longhaul_agent::{lease::WorkerLease, moment::Moment};
 use longhaul_llm::health;
 use longhaul_queue::{
     QueueOptions,
@@ -35,14 +36,13 @@ use super::{
     attempt::{self, Lease},
     build,
     heartbeat::{self, ExecutorTick, HeartbeatTimes},
-    lease::{HeldLeases, WorkerLease},
     maintenance,
     memory::MemoryGate,
-    moment::Moment,
 };
 use crate::{
     WorkerError,
     deps::{AttemptDeps, Deps},
+    runtime::held_leases::HeldLeases,
 };
 
 /// Maximum suspects held at a time, so that the one that kills takes few others along (core-rules 5).

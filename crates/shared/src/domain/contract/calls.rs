@@ -4,15 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-/// A list of the record that holds calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CallList {
-    ToolCalls,
-    EmbeddingCalls,
-    RetrievalCalls,
-    ModelCalls,
-}
+use crate::domain::noted::CallList;
 
 /// A call of the record.
 #[derive(Debug, Clone)]

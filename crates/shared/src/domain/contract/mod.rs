@@ -13,7 +13,7 @@ pub mod record;
 pub mod run;
 pub mod validate;
 
-pub use calls::{CallItem, CallList, ModelCall, ToolCall, ToolFault};
+pub use calls::{CallItem, ModelCall, ToolCall, ToolFault};
 pub use error::{ExecCode, ExecFailure};
 pub use messages::{Message, Role};
 pub use platform::{Binding, Capability, PlatformRuntime, Resource, SnapshotError};

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use super::{CallItem, CallList, ExecCode, RuntimeProfile};
-use crate::domain::{ExecutionStatus, named::named};
+use super::{CallItem, ExecCode, RuntimeProfile};
+use crate::domain::{ExecutionStatus, named::named, noted::CallList};
 
 named!(ContractStatus);
 

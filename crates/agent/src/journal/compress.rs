@@ -1,0 +1,160 @@
+//! Compression: replaces the middle of a conversation that exceeds the model's window with a summary written by
+//! the model.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use longhaul_llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Call, prompt_bound};
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
+use longhaul_shared::domain::cut;
+use longhaul_store::journal::{Hash, JournalStep, StepKind, StepUsage};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Agent, Journal, budget::Took, message_bytes, preview, read_body, recorded_message};
+use crate::transcript::hash_parts;
+
+const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
+    number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
+    summary alone.";
+/// Text before a summary in the transcript.
+const PREFACE: &str = "[Earlier messages were replaced by this summary]\n";
+/// Maximum bytes of one message in the summary's prompt.
+const MAX_EXCERPT_BYTES: usize = 8 * 1024;
+/// Average transcript bytes per token.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// The body of a compression step.
+#[derive(Debug, Serialize, Deserialize)]
+struct CompressionBody {
+    from: usize,
+    to: usize,
+}
+
+impl Journal {
+    /// Applies the recorded compressions before the next turn.
+    pub(super) fn replay_compressions(&mut self) -> Step<()> {
+        while self.recorded.front().is_some_and(|step| step.kind == StepKind::Compression) {
+            let Some(step) = self.replay(StepKind::Compression) else { return Ok(()) };
+            let body: CompressionBody = read_body(&step)?;
+            let summary = step.appends.first().ok_or_else(|| super::corrupt(&"a compression without a summary"))?;
+            let (summary, hash) = recorded_message(summary)?;
+            self.transcript.replace(body.from..body.to, &summary, hash);
+            self.compressions += 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces the middle of the transcript with a summary. Keeps the last `said` messages: the next turn
+    /// appends them, and a replay expects them there. `cause` is the model's context-limit failure, if there was
+    /// one.
+    ///
+    /// # Errors
+    /// `context_limit_exceeded` if the model refused the length and no compression is left or possible; the failure
+    /// of the summary call.
+    pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
+        let window = u64::from(agent.config.limits.context_tokens);
+        let range = self.transcript.compressible(window, said);
+        let Some(range) = range.filter(|_| self.compressions < agent.retry.max_compressions) else {
+            // The estimate alone fails nothing: the model decides if the conversation is too long.
+            let Some(cause) = cause else { return Ok(()) };
+            return Err(
+                Failure { class: FailureClass::Permanent, code: FailureCode::CONTEXT_LIMIT_EXCEEDED, ..cause }.into()
+            );
+        };
+        let text = excerpts(&self.transcript.messages()[range.clone()], (window / 2) as usize * BYTES_PER_TOKEN);
+        let messages = [Arc::new(Message::system(INSTRUCTION)), Arc::new(Message::user(text))];
+        let key = hash_parts(&[b"compression", self.transcript.chain()]);
+        let (call, came_to, took) = self.ask_for_summary(agent, &messages, &key, range.len()).await?;
+        let route = &agent.routes[call.route];
+        let (summary, usage) = match came_to {
+            Ok(reply) => {
+                self.settle(route, &key, Took::Counted(reply.usage));
+                (reply.message.text().into_owned(), self.step_usage(route, reply.usage))
+            }
+            // Even the excerpts are too long: drop the messages and say so.
+            Err(error) if error.class() == FailureClass::ContextLimit => {
+                self.settle(route, &key, Took::Nothing);
+                (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
+            }
+            Err(error) => {
+                self.settle(route, &key, Took::by_failure(&error));
+                let failure = error.to_failure();
+                return Err(self.call_failed(agent, Some(&call), &error, failure).await);
+            }
+        };
+        let summary = Message::user(format!("{PREFACE}{summary}"));
+        let (hash, bytes) = message_bytes(&summary)?;
+        let step = self.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
+        self.pending.steps.push(JournalStep {
+            name: Some(route.model.model_name(&route.spec).to_owned()),
+            appends: vec![bytes],
+            preview: Some(preview(&summary.text())),
+            usage,
+            took,
+            ..step
+        });
+        self.event("compressed", json!({ "messages": range.len(), "turn": self.turns }));
+        self.transcript.replace(range, &summary, hash);
+        self.compressions += 1;
+        self.flush().await
+    }
+
+    /// Asks for a summary of `count` messages. Returns the call's result and duration.
+    async fn ask_for_summary(
+        &mut self,
+        agent: &Agent,
+        messages: &[Arc<Message>],
+        key: &Hash,
+        count: usize,
+    ) -> Step<(Arc<Call>, Result<ModelReply, ModelError>, Duration)> {
+        let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
+        loop {
+            self.control.may_launch().await?;
+            let call = self.admit_call(agent, sent).await?;
+            let route = &agent.routes[call.route];
+            // The agent's script and tools are for its task, not for the summary.
+            let model = ModelSpec { script: None, ..route.spec.clone() };
+            let mut request = ModelRequest {
+                model: &model,
+                messages,
+                tools: &[],
+                tool_choice: ToolChoice::Auto,
+                idempotency_key: &self.idempotency_key(key),
+                traceparent: None,
+                max_output_tokens: None,
+                context_tokens: Some(agent.config.limits.context_tokens),
+                output_schema: None,
+            };
+            if self.scope.has_budget {
+                // Never a lowered limit: half a summary is worse than a wait for the budget.
+                let limit = self.reserve(route, key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
+                request.max_output_tokens = Some(limit.tokens);
+            }
+            self.about_to(|| format!("compressing {count} messages")).await;
+            let started = Instant::now();
+            let came_to = route.model.complete(request, &mut |_| {}).await;
+            call.ended(&came_to);
+            match &came_to {
+                Err(error) if self.is_asked_again(agent, Some(&call), error).await => {
+                    self.settle(route, key, Took::Nothing);
+                }
+                Ok(_) | Err(_) => return Ok((call, came_to, started.elapsed())),
+            }
+        }
+    }
+}
+
+/// The messages as text, each cut to its share, all within `max_bytes`.
+fn excerpts(messages: &[Arc<Message>], max_bytes: usize) -> String {
+    let mut text = String::new();
+    for message in messages {
+        let calls: String =
+            message.calls().iter().map(|call| format!("\n→ {}({})", call.name, call.arguments)).collect();
+        let whole = format!("{}: {}{calls}\n\n", message.role(), message.text());
+        text.push_str(&cut(&whole, MAX_EXCERPT_BYTES));
+    }
+    cut(&text, max_bytes.max(MAX_EXCERPT_BYTES)).into_owned()
+}

@@ -1,0 +1,110 @@
+//! The opening messages, and the tools and model pinned with them. The model is pinned if the execution chooses
+//! it.
+
+use std::sync::Arc;
+
+use longhaul_llm::Message;
+use longhaul_references::{StateLimits, StateLog};
+use longhaul_sdk::{Failure, Step, ToolSpec};
+use longhaul_shared::domain::noted::NotedModel;
+use longhaul_store::journal::{JournalStep, StepKind};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Agent, Journal,
+    progress::{Stage, State},
+    read_body,
+    secrets::ToolSecrets,
+    session::SessionPin,
+};
+use crate::{tool_list::Offer, transcript::hash_parts};
+
+/// Body of a prompt step.
+#[derive(Debug, Serialize, Deserialize)]
+struct PromptBody {
+    tools: Vec<ToolSpec>,
+    /// The tool list shown to the model.
+    shown: Vec<ToolSpec>,
+    /// The model, if it is not from the worker's configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    contract_model: Option<NotedModel>,
+    /// Part of a session's transcript that precedes the messages of this step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionPin>,
+}
+
+/// Tools pinned by an earlier attempt.
+#[derive(Debug)]
+pub struct PinnedTools {
+    pub tools: Vec<ToolSpec>,
+    /// The list shown to the model.
+    pub shown: Vec<ToolSpec>,
+    /// The pinned model, if any.
+    pub model: Option<NotedModel>,
+}
+
+impl Journal {
+    /// The tools pinned with the prompt; `None` if no prompt is recorded.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
+        // Retrieval steps may precede the prompt.
+        match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
+            Some(step) if step.kind == StepKind::Prompt => {
+                let PromptBody { tools, shown, contract_model: model, session: _ } = read_body(step)?;
+                Ok(Some(PinnedTools { tools, shown, model }))
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    /// Opens the conversation with the recorded prompt, or with the messages of `prompt`, which are pinned now.
+    ///
+    /// # Errors
+    /// An interrupt, or a record that cannot be read.
+    pub async fn open(
+        &mut self,
+        agent: &Agent,
+        input: &Arc<Value>,
+        prompt: impl Future<Output = Result<Vec<Message>, Failure>>,
+    ) -> Step<()> {
+        let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
+        self.state = StateLog::new(input.clone(), instances, limits);
+        self.secrets = ToolSecrets::of(agent);
+        if let Some(step) = self.replay(StepKind::Prompt) {
+            if let Some(pin) = read_body::<PromptBody>(&step)?.session {
+                self.recall_session(pin).await?;
+            }
+            return self.replay_appends(&step);
+        }
+        self.stage(agent, Stage::Thinking, State::Running);
+        self.stage(agent, Stage::Thinking, State::Completed);
+        let session = match self.scope.session {
+            Some(session) => Some(self.join_session(session).await?),
+            None => None,
+        };
+        // A session keeps the system prompt of its first message, so that the prefix stays the same.
+        let has_system = self.transcript.messages().iter().any(|message| matches!(**message, Message::System { .. }));
+        let opening = prompt.await?.into_iter();
+        let opening = opening.filter(|message| !(has_system && matches!(message, Message::System { .. })));
+        let appends = opening.map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let (model, is_new_model) = agent.profile.pinned_model().unzip();
+        let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
+        let body = PromptBody { tools, shown, contract_model: model.cloned(), session };
+        let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
+        let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
+        // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.
+        let seq = if self.scope.is_fork { self.retrievals + 1 } else { step.seq };
+        // The prompt step is committed with the first turn.
+        self.pending.steps.reserve_exact(2);
+        self.pending.steps.push(JournalStep { seq, appends, ..step });
+        if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
+            // On a resume the servers might list other tools or models: commit the pin before the model sees
+            // them.
+            self.flush().await?;
+        }
+        Ok(())
+    }
+}

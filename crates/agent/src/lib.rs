@@ -1,0 +1,106 @@
+//! The agent: its loop, on one page in `run.rs`, and everything that the loop asks.
+//!
+//! A definition asks its agent through a [`conversation`]. The loop takes turns: `orchestrator` runs the calls of a
+//! reply, and the [`journal`] replays a recorded step or executes and records it. A [`profile::Profile`] answers where
+//! the surfaces differ that an agent runs for. The crate writes under a lease that it is given ([`lease`]); it claims
+//! nothing and ends no lease.
+
+// The loop.
+pub mod conversation;
+mod run;
+
+// The calls of a reply.
+mod admission;
+mod approval;
+mod approval_gate;
+mod ask_caller;
+mod host_tools;
+mod orchestrator;
+pub mod policy;
+mod spawn_sub_agent;
+
+// Durable steps, and permission to launch them.
+pub mod journal;
+pub mod lease;
+pub mod moment;
+pub mod probe;
+pub mod suspects;
+
+// Before the first turn.
+pub mod defaults;
+pub mod deps;
+pub mod prepared;
+pub mod profile;
+pub mod prompt;
+pub mod tool_list;
+mod transcript;
+
+// Verdicts on answers.
+pub mod validators;
+
+pub use orchestrator::permits::CallPermits;
+
+use longhaul_llm::{Message, health::Route};
+use longhaul_sdk::{AgentConfig, Failure};
+use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
+use longhaul_tools::Toolbox;
+use policy::Policy;
+use profile::Profile;
+use serde_json::Value;
+use tool_list::ToolList;
+
+/// An agent, prepared for the attempts that run it.
+pub struct Agent {
+    pub config: AgentConfig,
+    /// Surface that the agent runs for.
+    pub profile: Box<dyn Profile>,
+    /// The agent's model first, then its fallbacks.
+    pub routes: Vec<Route>,
+    pub toolbox: Toolbox,
+    pub tool_list: ToolList,
+    pub policy: Policy,
+    /// Output schema that the provider enforces itself.
+    pub native_output_schema: Option<Value>,
+    pub retry: RetryPolicy,
+}
+
+impl Agent {
+    /// The arguments of a call with secrets redacted, for people and records.
+    pub(crate) fn shown_arguments(&self, tool: &str, arguments: Value) -> Value {
+        let pointers = self.policy.redactions(tool);
+        Secrets { pointers: &pointers, schema: self.toolbox.parameters(tool) }.hide(arguments)
+    }
+
+    /// Like [`Self::shown_arguments`], for arguments as the model wrote them. Text that is not JSON is returned as
+    /// it is.
+    pub(crate) fn shown_text(&self, call: &ToolCall) -> String {
+        match serde_json::from_str::<Value>(&call.arguments) {
+            Ok(arguments) => {
+                let shown = self.shown_arguments(&call.name, arguments.clone());
+                if shown == arguments { call.arguments.clone() } else { shown.to_string() }
+            }
+            Err(_) => call.arguments.clone(),
+        }
+    }
+
+    /// The opening messages: those of the surface, or `instructions` and the text of `task`.
+    ///
+    /// # Errors
+    /// If `task` fails.
+    pub async fn opening(
+        &self,
+        instructions: String,
+        references: Option<String>,
+        task: impl Future<Output = Result<String, Failure>>,
+    ) -> Result<Vec<Message>, Failure> {
+        match self.profile.opening(&instructions, references.as_deref()) {
+            Some(messages) => Ok(messages),
+            None => Ok(vec![Message::system(instructions), Message::user(task.await?)]),
+        }
+    }
+
+    /// Maximum bytes of one tool result shown to the model.
+    pub(crate) fn max_result_bytes(&self) -> usize {
+        self.toolbox.max_result_bytes()
+    }
+}

@@ -1,0 +1,101 @@
+//! Detached calls, which the tick does not wait for: answered at once, launched with the others, recovered after a
+//! crash.
+
+use longhaul_references::PlannedCall;
+use longhaul_sdk::Step;
+use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
+use serde_json::json;
+
+use super::{
+    Tick,
+    call_intake::ReplyCall,
+    run_call::run_call,
+    schedule::{Event, Fate},
+};
+use crate::{
+    admission::ReadyCall,
+    journal::{RanAs, Recalled, Reply, detached_key},
+};
+
+impl Tick<'_> {
+    pub(super) fn is_detached(&self, index: usize) -> bool {
+        self.calls[index].planned.as_ref().is_some_and(PlannedCall::is_detached)
+    }
+
+    /// Checks that one more detached call may run beside those in `ready`. The limit is that of parallel calls.
+    pub(super) fn check_detached(&self, ready: &[(usize, ReadyCall)]) -> Result<(), CallError> {
+        let starting = ready.iter().filter(|(index, _)| self.is_detached(*index)).count();
+        let max = self.agent.config.limits.max_parallel_calls as usize;
+        if self.journal.detached_count() + starting < max {
+            return Ok(());
+        }
+        let message = format!(
+            "{max} detached calls are still running; call it again when some have ended, or without `_detached`"
+        );
+        Err(CallError::new(CallErrorKind::Structural, message))
+    }
+
+    /// Starts a call whose intent is committed and answers it as accepted. Returns the event unless the call had
+    /// its answer.
+    pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
+        let idempotency_key = self.journal.call_idempotency_key(&ready.key);
+        let execution = (self.journal.execution(), self.journal.tenant());
+        let permits = self.journal.call_permits();
+        let run = run_call(self.agent.toolbox.clone(), execution, permits, index, ready, idempotency_key);
+        self.journal.detach(run);
+        if self.calls[index].answer.is_some() {
+            return Ok(None);
+        }
+        let fate = self.accept(index)?;
+        Ok(Some(Event::CallFinished { index, fate }))
+    }
+
+    fn accept(&mut self, index: usize) -> Step<Fate> {
+        let taken = &mut self.calls[index];
+        let reply = accepted(&taken.call);
+        let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, None)?;
+        Ok(taken.answered(answered))
+    }
+
+    /// Recovers a detached call from the journal; `None` if it has yet to start. A call that died with its worker
+    /// is started again by the next launch, unless its outcome is unknown.
+    pub(super) async fn resume_detached(&mut self, index: usize, taken: &mut ReplyCall) -> Step<Option<Fate>> {
+        let key = detached_key(&taken.key);
+        match self.journal.recall(&key)? {
+            Recalled::New => return Ok(None),
+            Recalled::Answered(answered) => self.journal.note_detached(&answered),
+            Recalled::Begun(begun) => {
+                let (call, planned) = (taken.call.clone(), taken.planned.clone());
+                let mut run = ReplyCall { call, key, planned, is_output: false, begun, answer: None };
+                let is_known = !self.is_repeatable(&run.call, run.begun.as_ref())
+                    && self.reconcile(index, &mut run).await?.is_some();
+                match &run.answer {
+                    Some(answered) if is_known => self.journal.note_detached(answered),
+                    Some(_) | None => self.resumed.push((index, run.again())),
+                }
+            }
+        }
+        if taken.answer.is_none() {
+            let reply = accepted(&taken.call);
+            let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, None)?;
+            return Ok(Some(taken.answered(answered)));
+        }
+        Ok(Some(Fate::Succeeded { wrote: Vec::new() }))
+    }
+}
+
+impl ReplyCall {
+    /// The call as an earlier attempt started it.
+    fn again(self) -> ReadyCall {
+        let RanAs { tool, arguments } = self.begun.unwrap_or_else(|| RanAs {
+            tool: self.call.name.clone(),
+            arguments: serde_json::from_str(&self.call.arguments).unwrap_or_default(),
+        });
+        ReadyCall { key: self.key, written: self.call, tool, arguments, note: None }
+    }
+}
+
+fn accepted(call: &ToolCall) -> Reply {
+    let text = json!({ "status": "accepted", "call_id": call.id, "message": "the call runs; nobody waits for it" });
+    Reply { text: text.to_string(), error: None, is_skipped: false, noted: Vec::new() }
+}

@@ -1,0 +1,362 @@
+//! Scheduling of the calls of one reply: a pure state machine that turns events into commands.
+//!
+//! A call starts when the values it reads exist, no earlier unfinished call may still write them (program order),
+//! its condition holds and a slot is free. When no call runs and none can start, the rest are classified
+//! (`leftovers`), so that no call waits for a value that cannot come.
+
+use longhaul_references::{Access, Instance, Path, PlannedCall, Resolution, Resolved, StateLog};
+use longhaul_sdk::spec::Launch;
+use longhaul_shared::domain::CallError;
+
+use super::leftovers::{self, Leftover, Stranded};
+
+/// Input of the state machine. Cancellation, deadlines and lost leases are not events: they abort the attempt.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The arguments of the next call are complete.
+    CallStreamed(Box<Streamed>),
+    /// A call has its result: its tool answered, or it was refused.
+    CallFinished {
+        /// Index in the reply.
+        index: usize,
+        fate: Fate,
+    },
+    /// A call waits for a person or another execution.
+    CallWaits {
+        /// Index in the reply.
+        index: usize,
+    },
+    /// The approval that a call was held for was given.
+    GateOpened {
+        /// Index in the reply.
+        index: usize,
+    },
+    /// The reply is complete or broken: no more calls follow.
+    StreamClosed,
+    /// The worker drains: running calls may end, no call starts.
+    Draining,
+}
+
+/// Output of the state machine.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Run the call with these arguments, if it is admitted.
+    Start {
+        /// Index in the reply.
+        index: usize,
+        /// Arguments with references replaced by values.
+        resolved: Resolved,
+    },
+    /// Answer the call without running it.
+    Answer {
+        /// Index in the reply.
+        index: usize,
+        unrun: Unrun,
+    },
+    /// Hold the call: it reads an approval that only a person can give.
+    Hold {
+        /// Index in the reply.
+        index: usize,
+        /// Path of the approval.
+        gate: Path,
+    },
+}
+
+/// Reason why a call did not run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Unrun {
+    /// An error, which the model gets.
+    Error(CallError),
+    /// The call reads an alternative that its producer did not write.
+    UntakenBranch,
+    /// The call's condition does not hold.
+    HeldCondition(String),
+    /// A later output of the same reply replaces this one.
+    Superseded,
+}
+
+/// Outcome of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// The call has a result.
+    Succeeded {
+        /// Paths that the result was stored at; may be empty.
+        wrote: Vec<Path>,
+    },
+    /// The call ended with an error.
+    Failed,
+    /// The call did not run, without an error.
+    Skipped,
+}
+
+/// A call whose arguments are complete.
+#[derive(Debug)]
+pub(crate) struct Streamed {
+    /// Id given by the provider.
+    pub id: String,
+    pub tool: String,
+    /// The parsed call; `None` if it cannot run or already has its result.
+    pub(crate) planned: Option<PlannedCall>,
+    /// Paths that the call declares to write, as far as they can be parsed.
+    pub(crate) declares: Vec<Path>,
+    /// Instance whose input and state the call uses.
+    pub(crate) instance: Option<Instance>,
+    pub launch: Launch,
+    /// Maximum concurrent calls of its tool.
+    pub concurrency: Option<usize>,
+    /// True for the final output, which comes after all other calls.
+    pub(crate) is_output: bool,
+    /// Outcome, if already known.
+    pub(crate) fate: Option<Fate>,
+}
+
+#[derive(Debug)]
+pub(super) enum Progress {
+    Pending(PlannedCall),
+    Running(PlannedCall),
+    Waiting(PlannedCall),
+    Done(Fate),
+}
+
+/// One call of the reply.
+#[derive(Debug)]
+pub(super) struct ScheduledCall {
+    pub(super) id: String,
+    pub(super) tool: String,
+    pub(super) declares: Vec<Path>,
+    pub(super) instance: Option<Instance>,
+    launch: Launch,
+    concurrency: Option<usize>,
+    is_output: bool,
+    /// True if the call is in a cycle of waiting calls and uses its literals instead.
+    takes_literals: bool,
+    pub(super) progress: Progress,
+}
+
+impl ScheduledCall {
+    pub(super) fn open(&self) -> Option<&PlannedCall> {
+        match &self.progress {
+            Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => Some(planned),
+            Progress::Done(_) => None,
+        }
+    }
+
+    /// True if the call declares to write at `path`, visibly to a reader of this instance.
+    pub(super) fn declares(&self, path: &Path, reader: Option<&Instance>) -> bool {
+        let is_seen = self.instance.is_none() || self.instance.as_ref() == reader;
+        is_seen && self.declares.iter().any(|declared| declared.is_above_or_below(path))
+    }
+}
+
+/// The calls of one reply.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    slots: Vec<ScheduledCall>,
+    max_running: usize,
+    is_closed: bool,
+    is_draining: bool,
+}
+
+impl Schedule {
+    /// An empty schedule that runs at most `max_running` calls at a time.
+    pub(crate) fn new(max_running: usize) -> Self {
+        Self { slots: Vec::new(), max_running: max_running.max(1), is_closed: false, is_draining: false }
+    }
+
+    /// Applies an event and returns the commands, in the order of the calls.
+    pub(crate) fn on(&mut self, event: Event, state: &StateLog) -> Vec<Command> {
+        let mut commands = Vec::new();
+        match event {
+            Event::CallStreamed(streamed) => self.slots.push(ScheduledCall::from(*streamed)),
+            Event::CallFinished { index, fate } => self.set(index, |_| Progress::Done(fate)),
+            Event::CallWaits { index } => self.set(index, Progress::Waiting),
+            Event::GateOpened { index } => self.set(index, Progress::Pending),
+            Event::StreamClosed => self.close(&mut commands),
+            Event::Draining => self.is_draining = true,
+        }
+        self.settle(state, &mut commands);
+        commands
+    }
+
+    /// True if nothing more happens without an event from outside: every call has its result or waits, or the
+    /// worker drains.
+    pub(crate) fn is_quiescent(&self) -> bool {
+        self.is_closed && self.running(None) == 0
+    }
+
+    fn close(&mut self, commands: &mut Vec<Command>) {
+        self.is_closed = true;
+        // The last output counts.
+        let outputs: Vec<usize> = (0..self.slots.len()).filter(|&at| self.slots[at].is_output).collect();
+        for &index in outputs.iter().rev().skip(1).rev() {
+            if self.slots[index].open().is_some() {
+                self.answer(index, Unrun::Superseded, commands);
+            }
+        }
+    }
+
+    /// Starts calls until none can start; if none runs either, resolves the leftovers.
+    fn settle(&mut self, state: &StateLog, commands: &mut Vec<Command>) {
+        loop {
+            self.start(state, commands);
+            if self.is_draining || !self.is_quiescent() {
+                return;
+            }
+            let left = leftovers::classify(&self.slots, &self.stranded(state), state);
+            if left.is_empty() {
+                return;
+            }
+            for (index, leftover) in left {
+                match leftover {
+                    Leftover::Hold(gate) => {
+                        self.set(index, Progress::Waiting);
+                        commands.push(Command::Hold { index, gate });
+                    }
+                    Leftover::TakeLiterals => self.slots[index].takes_literals = true,
+                    Leftover::Unrun(unrun) => self.answer(index, unrun, commands),
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, state: &StateLog, commands: &mut Vec<Command>) {
+        let mut index = 0;
+        while index < self.slots.len() && !self.is_draining {
+            if let Some(resolution) = self.resolution(index, state) {
+                match resolution {
+                    Resolution::Ready(resolved) if self.has_room(index) => {
+                        self.set(index, Progress::Running);
+                        commands.push(Command::Start { index, resolved });
+                    }
+                    Resolution::Invalid(error) => {
+                        self.answer(index, Unrun::Error(error), commands);
+                        // Its declared value will not come: earlier calls may have waited for it.
+                        index = 0;
+                        continue;
+                    }
+                    Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Held { .. } => {}
+                }
+            }
+            index += 1;
+        }
+    }
+
+    /// Resolution of a pending call; `None` if it must not start yet.
+    fn resolution(&self, index: usize, state: &StateLog) -> Option<Resolution> {
+        let slot = &self.slots[index];
+        let Progress::Pending(planned) = &slot.progress else { return None };
+        let may_start = match slot.launch {
+            Launch::Eager => true,
+            Launch::OnClose => self.is_closed,
+        };
+        let others_are_done = || {
+            let mut others = self.slots.iter().enumerate().filter(|(at, _)| *at != index);
+            others.all(|(_, slot)| slot.open().is_none())
+        };
+        if !may_start || slot.is_output && !others_are_done() {
+            return None;
+        }
+        Some(self.resolve(index, planned, state))
+    }
+
+    fn resolve(&self, index: usize, planned: &PlannedCall, state: &StateLog) -> Resolution {
+        let takes_literals = self.slots[index].takes_literals;
+        planned.resolve(state, &|path| match self.access(index, path) {
+            Access::Awaited if takes_literals => Access::Lost,
+            access @ (Access::Open | Access::Awaited | Access::Lost) => access,
+        })
+    }
+
+    /// Access of a call to `path`: `Awaited` while an earlier call may still write there, `Lost` if one should have
+    /// and did not, unless another earlier call of the reply wrote there.
+    fn access(&self, index: usize, path: &Path) -> Access {
+        let reader = self.slots[index].instance.as_ref();
+        let mut is_stale = false;
+        for slot in &self.slots[..index] {
+            match &slot.progress {
+                Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => {
+                    if planned.may_write(path, reader) {
+                        return Access::Awaited;
+                    }
+                }
+                Progress::Done(Fate::Failed | Fate::Skipped) => is_stale |= slot.declares(path, reader),
+                Progress::Done(Fate::Succeeded { .. }) => {}
+            }
+        }
+        let is_fresh = |slot: &ScheduledCall| match &slot.progress {
+            Progress::Done(Fate::Succeeded { wrote }) => {
+                slot.declares(path, reader) && wrote.iter().any(|wrote| wrote.is_above_or_below(path))
+            }
+            Progress::Done(Fate::Failed | Fate::Skipped)
+            | Progress::Pending(_)
+            | Progress::Running(_)
+            | Progress::Waiting(_) => false,
+        };
+        if is_stale && !self.slots[..index].iter().any(is_fresh) { Access::Lost } else { Access::Open }
+    }
+
+    fn has_room(&self, index: usize) -> bool {
+        let slot = &self.slots[index];
+        let is_latent = slot.open().is_some_and(PlannedCall::is_latent);
+        let has_room = self.running(None) < self.max_running
+            && slot.concurrency.is_none_or(|max| self.running(Some(&slot.tool)) < max.max(1));
+        is_latent || has_room
+    }
+
+    fn running(&self, tool: Option<&str>) -> usize {
+        let runs = |slot: &&ScheduledCall| match &slot.progress {
+            Progress::Running(_) => tool.is_none_or(|tool| slot.tool == tool),
+            Progress::Pending(_) | Progress::Waiting(_) | Progress::Done(_) => false,
+        };
+        self.slots.iter().filter(runs).count()
+    }
+
+    /// Pending calls that nothing will start, with their resolutions. Empty while a call waits for a person or
+    /// another execution: a value may still come. The output is stranded only after its siblings have ended.
+    fn stranded(&self, state: &StateLog) -> Vec<Stranded> {
+        if self.slots.iter().any(|slot| matches!(slot.progress, Progress::Waiting(_))) {
+            return Vec::new();
+        }
+        let of = |is_output: bool| -> Vec<Stranded> {
+            let pending = |(index, slot): (usize, &ScheduledCall)| match &slot.progress {
+                Progress::Pending(planned) if slot.is_output == is_output => {
+                    Some(Stranded { index, lacks: self.resolve(index, planned, state) })
+                }
+                Progress::Pending(_) | Progress::Running(_) | Progress::Waiting(_) | Progress::Done(_) => None,
+            };
+            self.slots.iter().enumerate().filter_map(pending).collect()
+        };
+        let calls = of(false);
+        if calls.is_empty() { of(true) } else { calls }
+    }
+
+    fn answer(&mut self, index: usize, unrun: Unrun, commands: &mut Vec<Command>) {
+        let fate = match unrun {
+            Unrun::Error(_) => Fate::Failed,
+            Unrun::UntakenBranch | Unrun::HeldCondition(_) | Unrun::Superseded => Fate::Skipped,
+        };
+        self.set(index, |_| Progress::Done(fate));
+        commands.push(Command::Answer { index, unrun });
+    }
+
+    fn set(&mut self, index: usize, next: impl FnOnce(PlannedCall) -> Progress) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let progress = std::mem::replace(&mut slot.progress, Progress::Done(Fate::Skipped));
+        slot.progress = match progress {
+            Progress::Pending(planned) | Progress::Running(planned) | Progress::Waiting(planned) => next(planned),
+            done @ Progress::Done(_) => done,
+        };
+    }
+}
+
+impl From<Streamed> for ScheduledCall {
+    fn from(streamed: Streamed) -> Self {
+        let Streamed { id, tool, planned, declares, instance, launch, concurrency, is_output, fate } = streamed;
+        let progress = match (planned, fate) {
+            (Some(planned), None) => Progress::Pending(planned),
+            (_, Some(fate)) => Progress::Done(fate),
+            (None, None) => Progress::Done(Fate::Failed),
+        };
+        Self { id, tool, declares, instance, launch, concurrency, is_output, takes_literals: false, progress }
+    }
+}

@@ -1,0 +1,154 @@
+//! Preparation of an agent: tools, schemas, tool list and policy.
+//!
+//! A prepared agent is cached by its pinned versions and shared by all attempts, unless it depends on the
+//! execution: a fork's overrides, instances over its input, or MCP servers.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use longhaul_sdk::{
+    AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
+    spec::{AgentOverrides, OutputMode},
+};
+use longhaul_shared::{
+    config::{McpConfig, RefusedServer},
+    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
+};
+use longhaul_store::{claims::Claimed, definitions::PinnedVersions};
+use longhaul_tools::{AllowedNetworks, Toolbox};
+use serde_json::Value;
+
+use super::{
+    Agent,
+    journal::PinnedTools,
+    policy::Policy,
+    profile::Own,
+    tool_list::{Offer, Task, ToolList},
+};
+use crate::deps::AgentDeps;
+
+/// Maximum cached agents; the cache is cleared when full.
+const MAX_AGENTS: usize = 1_000;
+
+/// Cache of agents by pinned versions.
+#[derive(Default)]
+pub struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<Agent>>>);
+
+impl std::fmt::Debug for PreparedAgents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PreparedAgents").finish_non_exhaustive()
+    }
+}
+
+/// Prepares the agent of `claimed`; `recorded` is the tool list that an earlier attempt recorded, if any.
+///
+/// # Errors
+/// `invalid_definition`, or `tool_unreachable` if an MCP server that must be asked does not answer.
+pub async fn prepare(
+    claimed: &Claimed,
+    pinned: &PinnedVersions,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    deps: &AgentDeps,
+) -> Result<Arc<Agent>, Failure> {
+    refuse_servers(pinned, &deps.tool_servers)?;
+    let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
+        let overrides = overrides(claimed.overrides.as_deref())?;
+        return make(config.with(overrides), pinned, input, recorded, deps).await.map(Arc::new);
+    }
+    let key = (claimed.definition_version_id, claimed.agent_version_id);
+    let known = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+    let agent = match known {
+        Some(agent) => agent,
+        None => {
+            let agent = Arc::new(make(config, pinned, input, None, deps).await?);
+            let mut agents = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if agents.len() >= MAX_AGENTS {
+                agents.clear();
+            }
+            agents.insert(key, agent.clone());
+            agent
+        }
+    };
+    match recorded {
+        Some(recorded) if !agent.offers(&recorded) => {
+            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+            make(config, pinned, input, Some(recorded), deps).await.map(Arc::new)
+        }
+        Some(_) | None => Ok(agent),
+    }
+}
+
+impl Agent {
+    /// True if the agent has the recorded tools and shows them as recorded.
+    fn offers(&self, recorded: &PinnedTools) -> bool {
+        self.toolbox.specs() == recorded.tools && self.tool_list.shown(Offer::All) == recorded.shown
+    }
+}
+
+async fn make(
+    config: AgentConfig,
+    pinned: &PinnedVersions,
+    input: &Value,
+    recorded: Option<PinnedTools>,
+    deps: &AgentDeps,
+) -> Result<Agent, Failure> {
+    let reach = AllowedNetworks { may_be_private: deps.tool_servers.may_reach_private(pinned.agent_owner) };
+    let (toolbox, shown) = match recorded {
+        Some(PinnedTools { tools, shown, model: _ }) => {
+            (Toolbox::pinned(&config, tools, &deps.tools, reach)?, Some(shown))
+        }
+        None => (Toolbox::open(&config, &deps.tools, reach).await?, None),
+    };
+    let output_schema = pinned.definition.output_schema.as_ref();
+    let (submitted, native_output_schema) = match config.model.output {
+        OutputMode::Tool => (output_schema, None),
+        OutputMode::Native => (None, output_schema.cloned()),
+        OutputMode::Text => (None, None),
+    };
+    let task = Task { input, output_schema: submitted };
+    let tool_list = ToolList::new(&config, toolbox.specs(), task, shown, &deps.tools.schemas)?;
+    let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
+    let policy = Policy::new(&config.approvals)?;
+    let retry = RetryPolicy::from(&pinned.definition.retry);
+    Ok(Agent { config, profile: Box::new(Own), routes, toolbox, tool_list, policy, native_output_schema, retry })
+}
+
+/// Parses the settings that the execution overrides.
+///
+/// # Errors
+/// The stored settings cannot be read.
+pub fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
+    let Some(stored) = stored else { return Ok(AgentOverrides::default()) };
+    serde_json::from_str(stored).map_err(|error| {
+        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored overrides cannot be read: {error}"))
+    })
+}
+
+/// Refuses an agent with tool servers that this worker's settings forbid. The API refuses to store one, but an
+/// agent may have been stored before the setting changed, or without the API.
+///
+/// # Errors
+/// `invalid_definition`, with the setting that forbids it.
+pub fn refuse_servers(pinned: &PinnedVersions, rules: &McpConfig) -> Result<(), Failure> {
+    let agent = &pinned.agent.key;
+    let summary = match rules.refuses(pinned.agent_owner, &pinned.agent.mcp_servers) {
+        None => return Ok(()),
+        Some(RefusedServer::Command { server }) => format!(
+            "the tool server `{server}` is started by a command, which this worker does not do for the agent `{agent}` \
+             (setting tools.mcp.stdio)"
+        ),
+        Some(RefusedServer::Variable { server, name }) => format!(
+            "the tool server `{server}` is to be sent the variable `{name}`, which this worker does not do for the \
+             agent `{agent}` (setting tools.mcp.secret_variables)"
+        ),
+        Some(RefusedServer::Address { server, address }) => format!(
+            "the tool server `{server}` is at {address}, in a private network, which this worker does not reach for \
+             the agent `{agent}` (setting tools.mcp.private_addresses)"
+        ),
+    };
+    Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+}
