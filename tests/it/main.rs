@@ -28,6 +28,8 @@ mod retrieval;
 #[cfg(all(test, target_os = "linux"))]
 mod sandbox;
 #[cfg(test)]
+mod sessions;
+#[cfg(test)]
 mod store;
 #[cfg(test)]
 mod support;

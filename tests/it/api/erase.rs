@@ -26,7 +26,7 @@ async fn failed(api: &TestApi) -> ExecutionId {
 }
 
 /// Rows of the database that hold the secret, by table.
-async fn places(api: &TestApi) -> Vec<String> {
+pub(crate) async fn places(api: &TestApi) -> Vec<String> {
     let tables: Vec<String> = sqlx::query_scalar(
         "select c.oid::regclass::text from pg_class c where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace",
     )

@@ -5,7 +5,7 @@ mod batch;
 mod budget;
 mod cancel;
 mod definitions;
-mod erase;
+pub(crate) mod erase;
 mod events;
 mod fork;
 mod limits;

@@ -102,6 +102,11 @@ impl TestApi {
         Self::serve(Arc::clone(&self.db), ApiOptions::default(), BTreeMap::new()).await
     }
 
+    /// A process over a database that workers serve too.
+    pub(crate) async fn over(db: Arc<TestDb>) -> Self {
+        Self::serve(db, ApiOptions::default(), BTreeMap::new()).await
+    }
+
     async fn serve(db: Arc<TestDb>, options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let told = Arc::new(SentNotices::default());

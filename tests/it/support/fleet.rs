@@ -1,6 +1,6 @@
 //! A whole product in one process: database, Redis prefix, model endpoint, submits, and workers that can be killed.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use longhaul_queue::{QueueName, QueueOptions, producer::WakeupPublisher};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Everything but the workers.
 pub(crate) struct Fleet {
-    pub(crate) db: TestDb,
+    pub(crate) db: Arc<TestDb>,
     _redis: TestRedis,
     pub(crate) llm: ModelServer,
     pub(crate) store: Store,
@@ -97,7 +97,7 @@ impl Fleet {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         let submitter = Submitter::spawn(store.clone(), Duration::from_secs(10));
-        Self { db, _redis: redis, llm, store, submitter, publisher, tenant, environment }
+        Self { db: Arc::new(db), _redis: redis, llm, store, submitter, publisher, tenant, environment }
     }
 
     /// Sets a variable for the workers started from now on.

@@ -1,0 +1,101 @@
+//! `POST /api/chat/{agent_id}`: the frames of one turn, whole and resumed after every frame.
+
+use longhaul_sdk::{AgentSpec, ToolEffect, spec::ToolRef};
+use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::Service;
+use crate::{
+    support::fleet::Fleet,
+    worker::kit::{TestTool, agent_with},
+};
+
+/// One server-sent event: its name, its id if it has one, and its data.
+#[derive(Debug, Clone, PartialEq)]
+struct Sse {
+    name: String,
+    id: Option<String>,
+    data: Value,
+}
+
+fn parse(text: &str) -> Vec<Sse> {
+    let field = |block: &str, name: &str| {
+        block.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()))
+    };
+    let blocks = text.split("\n\n").filter(|block| block.contains("event:"));
+    let read = blocks.map(|block| Sse {
+        name: field(block, "event:").unwrap(),
+        id: field(block, "id:"),
+        data: serde_json::from_str(&field(block, "data:").unwrap()).unwrap(),
+    });
+    read.collect()
+}
+
+async fn service_with_tool() -> Service {
+    let tool: ToolRef = serde_json::from_value(json!({ "name": "look" })).unwrap();
+    let mut own = AgentSpec { tools: vec![tool], ..agent_with(&[]) };
+    own.approvals.redact = [("look".to_owned(), vec!["/value/token".to_owned()])].into();
+    Service::of(Fleet::start().await, own).await
+}
+
+#[tokio::test]
+async fn chat_streams_a_turn_with_tools() {
+    let service = service_with_tool().await;
+    service.fleet.llm.answer_with(|request| match request.replies() {
+        0 => reply_calls([("look", json!({ "value": {"token": "hidden", "at": 7} }))]),
+        _ => reply_text("it is blue"),
+    });
+    let _worker = service.fleet.worker_with(|builder| {
+        builder.tool(TestTool::new("look", ToolEffect::ReadOnly, |_, _, _| Ok("blue".into()))).unwrap()
+    });
+    let whole = service.api.acme.post("/api/chat/a", &json!({ "message": "which colour?" })).await;
+    assert_eq!(whole.status, 200, "{}", whole.text);
+    let session = whole.headers["x-session-id"].to_str().unwrap().to_owned();
+    let frames = parse(&whole.text);
+    let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).filter(|name| *name != "status").collect();
+    assert_eq!(names, ["tool_use", "tool_result", "delta", "done"], "{}", whole.text);
+    let of = |name: &str| frames.iter().find(|frame| frame.name == name).unwrap().data.clone();
+    assert_eq!(of("tool_use")["input"], json!({ "value": {"token": "[redacted]", "at": 7} }));
+    assert_eq!((&of("tool_result")["output"], &of("tool_result")["tool"]), (&json!("blue"), &json!("look")));
+    assert_eq!(of("tool_use")["call_id"], of("tool_result")["call_id"]);
+    assert_eq!((&of("delta")["text"], &of("delta")["offset"]), (&json!("it is blue"), &json!(0)));
+    assert_eq!((&of("done")["stop_reason"], &of("done")["session_id"]), (&json!("end_turn"), &json!(session)));
+    assert!(of("done")["token_usage"]["input"].as_i64().unwrap() > 0);
+
+    // Cut after each frame with an id, and resumed at another process.
+    let beside = service.api.beside().await;
+    let body = json!({ "message": "which colour?", "session_id": session }).to_string();
+    for (at, frame) in frames.iter().enumerate() {
+        let Some(id) = &frame.id else { continue };
+        let headers = [("last-event-id", id.as_str())];
+        let caller = crate::support::api::Caller { key: service.api.acme.key.clone(), ..beside.acme.clone() };
+        let rest = caller.send(Method::POST, "/api/chat/a", Some(body.clone()), &headers).await;
+        assert_eq!(parse(&rest.text), frames[at + 1..], "after {id}: {}", rest.text);
+    }
+    assert_eq!(service.fleet.llm.requests().len(), 2, "a resume asks nothing");
+}
+
+#[tokio::test]
+async fn failed_chat_ends_with_error_and_done() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_status(400, "no"));
+    let _worker = service.fleet.worker();
+    let answer = service.api.acme.post("/api/chat/a", &json!({ "message": "hi" })).await;
+    let frames = parse(&answer.text);
+    let names: Vec<&str> = frames.iter().map(|frame| frame.name.as_str()).filter(|name| *name != "status").collect();
+    assert_eq!(names, ["error", "done"], "{}", answer.text);
+    assert_eq!(frames.last().unwrap().data["stop_reason"], "failed");
+}
+
+#[tokio::test]
+async fn refusals_come_before_the_stream() {
+    let service = Service::start().await;
+    let acme = &service.api.acme;
+    assert_eq!(acme.post("/api/chat/unknown", &json!({ "message": "hi" })).await.error(), (422, "unknown_agent"));
+    assert_eq!(acme.post("/api/chat/a", &json!({ "message": "" })).await.error(), (422, "invalid_request"));
+    let foreign = json!({ "message": "hi", "session_id": "sess_00000000000000000000000000000000" });
+    assert_eq!(acme.post("/api/chat/a", &foreign).await.error(), (404, "not_found"));
+    assert_eq!(service.api.nobody().post("/api/chat/a", &json!({ "message": "hi" })).await.status, 401);
+    assert_eq!(service.api.count().await, 0);
+}

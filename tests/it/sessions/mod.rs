@@ -1,0 +1,92 @@
+//! Sessions: conversations whose messages become executions, served by an API and workers over one database.
+
+mod chat;
+mod policies;
+mod transcript;
+
+use longhaul_sdk::AgentSpec;
+use longhaul_shared::domain::ExecutionId;
+use serde_json::{Value, json};
+
+use crate::support::{
+    api::{Answer, TestApi},
+    fleet::{Fleet, agent},
+    wait::eventually,
+};
+
+/// An API and a fleet over one database, with the agent `a`.
+struct Service {
+    fleet: Fleet,
+    api: TestApi,
+}
+
+impl Service {
+    async fn start() -> Self {
+        Self::of(Fleet::start().await, agent("a")).await
+    }
+
+    async fn of(fleet: Fleet, agent: AgentSpec) -> Self {
+        fleet.store.put_shared_agent(&agent).await.unwrap();
+        let api = TestApi::over(fleet.db.clone()).await;
+        Self { fleet, api }
+    }
+
+    /// Begins a session; returns its path.
+    async fn begin(&self, more: Value) -> String {
+        let mut body = json!({ "agent": "a" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = self.api.acme.post("/v1/sessions", &body).await;
+        assert_eq!(answer.status, 201, "{}", answer.text);
+        format!("/v1/sessions/{}", answer.body["id"].as_str().unwrap())
+    }
+
+    async fn send(&self, session: &str, message: &str) -> Answer {
+        self.send_with(session, json!({ "message": message })).await
+    }
+
+    async fn send_with(&self, session: &str, body: Value) -> Answer {
+        let answer = self.api.acme.post(&format!("{session}/messages"), &body).await;
+        if answer.status == 202 {
+            self.fleet.publisher.wake("default", id_of(&answer), None);
+        }
+        answer
+    }
+
+    /// Sends a message and waits for the end of its execution.
+    async fn say(&self, session: &str, message: &str) -> Value {
+        let answer = self.send(session, message).await;
+        assert_eq!(answer.status, 202, "{}", answer.text);
+        self.fleet.ended(id_of(&answer)).await
+    }
+
+    /// Roles and texts of the transcript.
+    async fn transcript(&self, session: &str) -> Vec<String> {
+        let page = self.api.acme.get(&format!("{session}/messages?limit=500")).await;
+        assert_eq!(page.status, 200, "{}", page.text);
+        let line = |entry: &Value| {
+            let message = &entry["message"];
+            let text = match message["parts"].as_array() {
+                Some(parts) => parts.iter().filter_map(Value::as_str).collect::<String>(),
+                None => message["text"].as_str().unwrap_or_default().to_owned(),
+            };
+            format!("{}: {text}", message["role"].as_str().unwrap())
+        };
+        page.body["messages"].as_array().unwrap().iter().map(line).collect()
+    }
+
+    async fn status(&self, session: &str) -> Value {
+        self.api.acme.get(session).await.body["status"].clone()
+    }
+
+    async fn until_idle(&self, session: &str) {
+        eventually("the session is idle", crate::support::fleet::PATIENCE, || async {
+            let status = self.status(session).await;
+            if status == "idle" { Ok(()) } else { Err(status) }
+        })
+        .await;
+    }
+}
+
+fn id_of(answer: &Answer) -> ExecutionId {
+    answer.body["execution_id"].as_str().unwrap().parse().unwrap()
+}

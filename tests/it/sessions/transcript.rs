@@ -1,0 +1,118 @@
+//! The transcript is stored once, in order, and precedes each message's own.
+
+use longhaul_agent::probe::Point;
+use longhaul_testkit::model::reply_text;
+use serde_json::{Value, json};
+
+use super::{Service, id_of};
+use crate::{
+    support::fleet::agent,
+    worker::journal::{Holds, quick_fleet},
+};
+
+#[tokio::test]
+async fn messages_continue_one_conversation() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|request| reply_text(&format!("reply {}", request.replies() + 1)));
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    for message in ["one", "two", "three"] {
+        assert_eq!(service.say(&session, message).await["status"], "FINISHED");
+    }
+    let said = [
+        "system: talk",
+        "user: one",
+        "assistant: reply 1",
+        "user: two",
+        "assistant: reply 2",
+        "user: three",
+        "assistant: reply 3",
+    ];
+    let requests = service.fleet.llm.requests();
+    assert_eq!(requests.len(), 3);
+    let last: Vec<&Value> = requests[2].messages().iter().map(|message| &message["role"]).collect();
+    assert_eq!(last, ["system", "user", "assistant", "user", "assistant", "user"]);
+    assert_eq!(requests[2].messages()[..4], requests[1].messages()[..4], "the prefix stays the same");
+    let transcript = service.transcript(&session).await;
+    assert_eq!(transcript[1..], said[1..]);
+    assert_eq!(service.api.acme.get(&session).await.body["stop_reason"], "end_turn");
+    // Each execution journals its own messages only.
+    let prompts = service
+        .fleet
+        .json("select jsonb_agg(array_length(appends, 1) order by execution_id) from steps where kind = 'prompt'")
+        .await;
+    assert_eq!(prompts, json!([2, 1, 1]));
+}
+
+#[tokio::test]
+async fn killed_worker_resumes_with_the_same_request() {
+    let service = Service::of(quick_fleet().await, agent("a")).await;
+    service.fleet.llm.answer_with(|request| reply_text(&format!("reply {}", request.replies() + 1)));
+    let session = service.begin(json!({})).await;
+    let first = service.fleet.worker();
+    service.say(&session, "one").await;
+    first.drain().await;
+    let holds = Holds::default();
+    let answer = service.send(&session, "two").await;
+    holds.plan(id_of(&answer), Point::TurnAnswered, 1);
+    let doomed = service.fleet.worker_with(|builder| builder.probe(holds.probe()));
+    holds.all_held().await;
+    doomed.kill().await;
+    let _worker = service.fleet.worker();
+    assert_eq!(service.fleet.ended(id_of(&answer)).await["status"], "FINISHED");
+    let requests = service.fleet.llm.requests();
+    assert_eq!(requests.len(), 3, "the answer was not recorded, so it is asked again");
+    assert_eq!(requests[1].messages(), requests[2].messages());
+    assert_eq!(
+        service.transcript(&session).await[1..],
+        ["user: one", "assistant: reply 1", "user: two", "assistant: reply 2"]
+    );
+}
+
+#[tokio::test]
+async fn pruned_executions_leave_their_messages() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("kept"));
+    let worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    service.say(&session, "first").await;
+    worker.drain().await;
+    let day = std::time::Duration::from_secs(24 * 3_600);
+    service.fleet.advance(day * 60).await;
+    let retention = longhaul_store::prune::Retention::new(day * 31).unwrap();
+    assert_eq!(service.fleet.store.prune(retention).await.unwrap().executions, 1);
+    assert_eq!(service.transcript(&session).await[1..], ["user: first", "assistant: kept"]);
+    assert_eq!(service.status(&session).await, "ended", "idle for long");
+}
+
+#[tokio::test]
+async fn failed_message_stays_and_the_next_is_answered() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|request| match request.replies() {
+        0 if request.messages().len() == 2 => longhaul_testkit::model::reply_status(400, "no"),
+        _ => reply_text("better"),
+    });
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    assert_eq!(service.say(&session, "bad").await["status"], "FAILED");
+    assert_eq!(service.api.acme.get(&session).await.body["stop_reason"], "failed");
+    assert_eq!(service.say(&session, "good").await["status"], "FINISHED");
+    let transcript = service.transcript(&session).await;
+    assert_eq!(transcript[1..], ["user: bad", "user: good", "assistant: better"]);
+}
+
+#[tokio::test]
+async fn deleted_session_leaves_no_text() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("hunter2 too"));
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({ "metadata": {"secret": "hunter2"} })).await;
+    service.say(&session, "hunter2").await;
+    service.say(&session, "again hunter2").await;
+    assert!(crate::api::erase::places(&service.api).await.len() > 3);
+    let answer = service.api.acme.delete(&session).await;
+    assert_eq!(answer.status, 204, "{}", answer.text);
+    assert_eq!(crate::api::erase::places(&service.api).await, Vec::<String>::new());
+    assert_eq!(service.api.acme.get(&session).await.error(), (404, "not_found"));
+    assert_eq!(service.api.caller("other", crate::support::api::EVERYDAY).await.get(&session).await.status, 404);
+}
