@@ -6,14 +6,15 @@ use std::{
     path::Path,
 };
 
+use longhaul_contract::ExecCode;
 use longhaul_sdk::{
     AgentSpec,
     failure::{FailureClass, FailureCode},
 };
-use longhaul_shared::domain::contract::ExecCode;
-use longhaul_shared::domain::status::Transition;
-use longhaul_shared::domain::{ExecutionStatus, RetryCounters, RetryPolicy};
-use longhaul_shared::telemetry::metrics::METRICS;
+use longhaul_shared::{
+    domain::{ExecutionStatus, RetryCounters, RetryPolicy, status::Transition},
+    telemetry::metrics::METRICS,
+};
 
 /// The default policy's delays for a class, in seconds.
 fn delays(class: FailureClass) -> Vec<String> {

@@ -1,7 +1,8 @@
 //! Builds the OpenAPI document: the routes, plus the errors that they share.
 
+use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_sdk::{AgentSpec, DefinitionSpec, FailureClass};
-use longhaul_shared::domain::{ExecutionStatus, WaitReason, contract::catalogue::PlatformSpec};
+use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use utoipa::{

@@ -10,12 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_llm::scripted::ScriptedModel;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
-use longhaul_shared::{
-    domain::contract::catalogue::PlatformSpec,
-    json_schema::{Patterns, Schema},
-};
+use longhaul_shared::json_schema::{Patterns, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

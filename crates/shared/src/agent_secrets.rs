@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use crate::{
     config::split_at_reference,
-    domain::contract::platform::SEALED,
-    sealing::{SealError, Sealer},
+    sealing::{SEALED, SealError, Sealer},
 };
 
 /// Placeholder shown instead of a literal secret. In an update it means the stored value.

@@ -11,6 +11,8 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundK
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
+/// Prefix of a sealed secret.
+pub const SEALED: &str = "sealed:";
 const VERSION: &str = "sealed:v1:";
 /// Additional authenticated data: binds a sealed text to this purpose.
 const PURPOSE: &[u8] = b"longhaul secret of a platform binding";

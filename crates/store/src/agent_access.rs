@@ -4,14 +4,12 @@
 //! shared agent and those of the installation's own organisation; agents of other tenants are matched by `*`
 //! only.
 
+use longhaul_contract::catalogue::{AccessSpec, RuleSpec, ShareSpec};
 use longhaul_sdk::tool::ToolEffect;
+use longhaul_shared::domain::{AgentVersionId, ExecutionId};
 use serde_json::Value;
 
 use super::{Store, StoreError};
-use longhaul_shared::domain::{
-    AgentVersionId, ExecutionId,
-    contract::catalogue::{AccessSpec, RuleSpec, ShareSpec},
-};
 
 /// Subject of an access check.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,16 @@
 //! Executions of the agent-execution contract: those refused at submit, and the record of any.
 
 use chrono::{DateTime, Utc};
+use longhaul_contract::{
+    ContractRun,
+    record::Recorded,
+    steps::{Gathered, gather},
+};
 use longhaul_sdk::{Failure, spec::AgentOverrides};
+use longhaul_shared::{
+    domain::{ExecutionId, ExecutionStatus, TenantId},
+    telemetry::metrics,
+};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -11,12 +20,6 @@ use super::{
     submit::{NewExecution, Submitted},
     tenants::TenantScope,
 };
-use longhaul_shared::domain::{
-    ExecutionId, ExecutionStatus, TenantId,
-    contract::{ContractRun, record::Recorded},
-    contract_steps::{Gathered, gather},
-};
-use longhaul_shared::telemetry::metrics;
 
 /// Most executions listed for one request id.
 const MAX_OF_REQUEST: i64 = 20;

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use longhaul_contract::{Capability, PlatformRuntime, catalogue::PlatformSpec};
+use longhaul_shared::domain::RuntimeProfile;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sqlx::types::Json;
@@ -11,7 +13,6 @@ use strum::EnumString;
 use uuid::Uuid;
 
 use super::{Store, StoreError};
-use longhaul_shared::domain::contract::{Capability, PlatformRuntime, RuntimeProfile, catalogue::PlatformSpec};
 
 /// Most providers that one process asks at a time.
 const MAX_PROBES: i64 = 8;

@@ -13,6 +13,7 @@ use longhaul_agent::{
     probe::Probe,
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
+use longhaul_contract::platform::SecretRef;
 use longhaul_llm::{
     Clocks,
     health::Health,
@@ -28,11 +29,11 @@ use longhaul_shared::{
     config::{self, Config, ConfigError, ContractConfig, ProviderKind},
     domain::{
         JOURNAL_FORMAT,
-        contract::platform::{SEALED, SecretRef},
         formats::journal_requirements,
         requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
     },
     json_schema::SchemaCache,
+    sealing::SEALED,
 };
 use longhaul_store::{Store, StoreError, StoreOptions};
 use longhaul_tools::{

@@ -122,7 +122,7 @@ async fn every_code_has_its_status_state_and_view() {
         assert_eq!(record.as_object().unwrap().len(), 11, "{}", case.name);
         reached.insert(case.code);
     }
-    let all: Vec<&str> = longhaul_shared::domain::contract::ExecCode::ALL.iter().map(|code| code.as_str()).collect();
+    let all: Vec<&str> = longhaul_contract::ExecCode::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(reached.len(), all.len(), "{reached:?} of {all:?}");
 }
 

@@ -2,8 +2,9 @@
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
+use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_shared::{
-    domain::{ExecutionId, contract::catalogue::PlatformSpec},
+    domain::ExecutionId,
     http::{self, HttpOptions},
 };
 use longhaul_store::api_keys::Scope;

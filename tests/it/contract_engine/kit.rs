@@ -14,14 +14,13 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, Uri},
     response::{IntoResponse, Response},
 };
+use longhaul_contract::{
+    ContractRun,
+    steps::{Gathered, gather},
+};
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::{
-    ExecutionId, ServeKey,
-    contract::ContractRun,
-    contract_steps::{Gathered, gather},
-    noted::CallList,
-    requirements::CONTRACT_REQUIREMENT,
-    retrieval::RetrievalRequest,
+    ExecutionId, ServeKey, noted::CallList, requirements::CONTRACT_REQUIREMENT, retrieval::RetrievalRequest,
 };
 use longhaul_store::{body, definitions::AGENT_DEFINITION};
 use serde_json::{Value, json};

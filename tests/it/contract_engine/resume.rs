@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kit::{Answer, Engine, calls, printed, says, searching};
 
-fn retrieving(engine: &Engine) -> longhaul_shared::domain::contract::ContractRun {
+fn retrieving(engine: &Engine) -> longhaul_contract::ContractRun {
     let mut run = engine.run_with_tools();
     run.retrieval = searching(
         json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),

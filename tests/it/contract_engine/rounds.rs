@@ -1,9 +1,7 @@
 //! Rounds of a run and its end: the round limit, calls that cannot run, inputs without a prompt.
 
-use longhaul_shared::domain::{
-    contract::{ContractRun, PlatformRuntime},
-    noted::CallList,
-};
+use longhaul_contract::{ContractRun, PlatformRuntime};
+use longhaul_shared::domain::noted::CallList;
 use serde_json::{Value, json};
 
 use super::kit::{Engine, calls, printed, says};

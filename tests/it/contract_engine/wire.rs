@@ -1,6 +1,7 @@
 //! Requests on the wire, byte for byte.
 
-use longhaul_shared::domain::{contract::ContractRun, noted::CallList};
+use longhaul_contract::ContractRun;
+use longhaul_shared::domain::noted::CallList;
 use serde_json::json;
 
 use super::kit::{Answer, Engine, calls, printed, says};

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Rules, reveal, units};
-use crate::{domain::contract::RuntimeProfile, sealing::Sealer};
+use crate::{domain::RuntimeProfile, sealing::Sealer};
 
 /// Minimum length in characters. Shorter tokens can be guessed.
 const TOKEN_MIN: usize = 16;

@@ -2,8 +2,6 @@
 
 pub mod ascii_json;
 pub mod call;
-pub mod contract;
-pub mod contract_steps;
 pub mod cut;
 pub mod deadline;
 pub mod decision;
@@ -22,6 +20,7 @@ pub mod redaction;
 pub mod requirements;
 pub mod retrieval;
 pub mod retry;
+pub mod runtime_profile;
 pub mod status;
 
 pub use call::{CallError, CallErrorKind, ToolCall};
@@ -39,4 +38,5 @@ pub use price::{CallTokens, Price, Prices, ProviderPrices};
 pub use queue_name::{InvalidQueueName, QueueName};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
+pub use runtime_profile::RuntimeProfile;
 pub use status::{ExecutionStatus, WaitReason};

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use super::named::named;
+use crate::named;
 
 named!(ExecutionStatus, WaitReason);
 

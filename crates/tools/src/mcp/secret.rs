@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use longhaul_shared::{config, domain::contract::platform::SEALED};
+use longhaul_shared::{config, sealing::SEALED};
 use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;

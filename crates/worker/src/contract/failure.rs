@@ -3,11 +3,10 @@
 //! A failure names the provider and the status. Of an error body it holds only the recognised type, code and
 //! message, scrubbed and truncated.
 
-use longhaul_sdk::Failure;
-use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure};
-use serde_json::Value;
-
+use longhaul_contract::{Binding, ExecCode, ExecFailure};
 use longhaul_llm::ModelError;
+use longhaul_sdk::Failure;
+use serde_json::Value;
 
 /// Status recorded for a call without an answer in time.
 const GATEWAY_TIMEOUT: u16 = 504;

@@ -17,11 +17,12 @@ mod retrieval;
 mod surface;
 mod tools;
 
+use longhaul_contract::ContractRun;
 use longhaul_sdk::{
     Failure, FailureCode,
     spec::{AgentOverrides, RetrySpec},
 };
-use longhaul_shared::domain::{RetryPolicy, contract::ContractRun};
+use longhaul_shared::domain::RetryPolicy;
 pub(crate) use platform::Platform;
 pub(crate) use surface::prepare;
 

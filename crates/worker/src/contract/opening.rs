@@ -1,16 +1,15 @@
 //! The first messages of a run: instructions, leading system messages, references, and the rest of the conversation.
 
-use longhaul_shared::domain::contract::{self, Role};
-
+use longhaul_contract::Role;
 use longhaul_llm::Message;
 
 /// Returns the messages in the contract's order.
 pub(super) fn opening(
     instructions: Option<String>,
     references: Option<String>,
-    messages: &[contract::Message],
+    messages: &[longhaul_contract::Message],
 ) -> Vec<Message> {
-    let is_leading = |message: &contract::Message| matches!(message.role, Role::System | Role::Developer);
+    let is_leading = |message: &longhaul_contract::Message| matches!(message.role, Role::System | Role::Developer);
     let leading = messages.iter().take_while(|message| is_leading(message)).count();
     let (first, rest) = messages.split_at(leading);
     let instructions = instructions.filter(|text| !text.trim().is_empty()).map(Message::system);
@@ -18,7 +17,7 @@ pub(super) fn opening(
     instructions.into_iter().chain(first.iter().map(given)).chain(references).chain(rest.iter().map(given)).collect()
 }
 
-fn given(message: &contract::Message) -> Message {
+fn given(message: &longhaul_contract::Message) -> Message {
     let parts: Vec<String> = message.parts.iter().map(|part| part.text.clone()).collect();
     let speaker = match (message.role, parts.as_slice()) {
         (Role::System, [text]) => return Message::system(text),
@@ -41,7 +40,7 @@ mod tests {
 
     #[test]
     fn references_stand_after_the_leading_system_messages() {
-        let messages = contract::Message::of_input(&json!({"messages": [
+        let messages = longhaul_contract::Message::of_input(&json!({"messages": [
             {"role": "system", "content": "s1"},
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
             {"role": "system", "content": "s2"}, {"role": "tool", "content": "t"},

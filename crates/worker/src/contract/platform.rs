@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use longhaul_contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
 use longhaul_llm::{
     EndpointError,
     platform::{PlatformConfig, PlatformModel},
 };
 use longhaul_retrieval::Retriever;
 use longhaul_sdk::Failure;
-use longhaul_shared::domain::contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
 use longhaul_store::Store;
 use longhaul_tools::{SecretResolver, platform_client};
 use reqwest::Client;

@@ -4,11 +4,11 @@
 //! `longhaul_retrieval`.
 
 use longhaul_agent::profile::Retrieved;
+use longhaul_contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime};
 use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::{
     TenantId,
-    contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime},
     noted::{CallList, Noted},
     retrieval::{RetrievalRequest, SearchMethod, reference_message},
 };

@@ -10,12 +10,12 @@ use longhaul_agent::{
     profile::{CallPosition, Profile, Retrieved, Unreadable},
     tool_list::{Task, ToolList},
 };
+use longhaul_contract::{ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport};
 use longhaul_llm::{Message, ModelError};
 use longhaul_sdk::{AgentConfig, Failure, Step, ToolSpec};
 use longhaul_shared::domain::{
     CallError, CallErrorKind, RetryPolicy, TenantId, ToolCall,
     ascii_json::sorted_ascii,
-    contract::{self, ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport},
     cut,
     noted::{CallList, Noted, NotedCall, NotedModel},
 };
@@ -43,7 +43,7 @@ const UNKNOWN: u16 = 500;
 #[derive(Debug)]
 pub(crate) struct Contract {
     run: ContractRun,
-    messages: Vec<contract::Message>,
+    messages: Vec<longhaul_contract::Message>,
     /// `None` if the run calls no model.
     model: Option<BoundModel>,
     tools: BTreeMap<String, Arc<ContractTool>>,
@@ -62,7 +62,7 @@ pub(crate) async fn prepare(
     recorded: Option<PinnedTools>,
     deps: &Deps,
 ) -> Result<Agent, Failure> {
-    let messages = contract::Message::of_input(input);
+    let messages = longhaul_contract::Message::of_input(input);
     let policy = Policy::new(&config.approvals)?;
     let config = narrowed(config);
     let max_bytes = config.limits.max_tool_result_bytes as usize;
@@ -111,7 +111,7 @@ fn narrowed(mut config: AgentConfig) -> AgentConfig {
 /// Binds the run's tools. A tool whose capability is not bound or is switched off blocks the run.
 fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Arc<ContractTool>>, Failure> {
     let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
-    let bind = |tool: &contract::ContractTool| {
+    let bind = |tool: &longhaul_contract::ContractTool| {
         let capability = tool.transport.capability();
         let binding = run.platform_runtime.required(capability, Some(&tool.tool_ref))?;
         let adapter = match tool.transport {

@@ -6,12 +6,12 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use longhaul_contract::{Binding, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport};
 use longhaul_llm::{Answer, Scrub};
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
     CallErrorKind,
     ascii_json::sorted_ascii,
-    contract::{Binding, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport},
     cut,
     noted::{CallList, Noted},
 };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use longhaul_contract::{ContractRun, ContractTool, ExecRequest, record::Recorded};
 use longhaul_sdk::{Failure, numbers};
 use longhaul_shared::domain::{
-    AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, ServeKey, TenantId,
-    contract::{ContractRun, ContractTool, ExecRequest, RuntimeProfile, record::Recorded},
+    AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId,
 };
 use longhaul_store::{
     agent_access::Asker,

@@ -5,11 +5,9 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode},
     response::{IntoResponse, Response},
 };
+use longhaul_contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded};
 use longhaul_shared::{
-    domain::{
-        ExecutionId, ExecutionStatus,
-        contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded},
-    },
+    domain::{ExecutionId, ExecutionStatus},
     sealing::SealError,
 };
 use longhaul_store::StoreError;

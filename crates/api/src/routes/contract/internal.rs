@@ -10,10 +10,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use longhaul_shared::domain::{
-    ExecutionId, TenantId,
-    contract::{ContractRefusal, ExecRequest, ExecutionView},
-};
+use longhaul_contract::{ContractRefusal, ExecRequest, ExecutionView};
+use longhaul_shared::domain::{ExecutionId, TenantId};
 use longhaul_store::tenants::TenantScope;
 use serde::Serialize;
 

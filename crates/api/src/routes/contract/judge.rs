@@ -3,14 +3,11 @@
 
 use std::sync::Arc;
 
-use longhaul_sdk::spec::AgentSpec;
-use longhaul_shared::domain::{
-    TenantId,
-    contract::{
-        Capability, ContractTool, ExecCode, ExecFailure, ExecRequest, PlatformRuntime, RuntimeProfile, Transport,
-        validate::version_number,
-    },
+use longhaul_contract::{
+    Capability, ContractTool, ExecCode, ExecFailure, ExecRequest, PlatformRuntime, Transport, validate::version_number,
 };
+use longhaul_sdk::spec::AgentSpec;
+use longhaul_shared::domain::{RuntimeProfile, TenantId};
 use longhaul_store::agent_access::{Access, Asker, CatalogueTool};
 
 use super::answer::ContractError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{domain::contract::RuntimeProfile, sealing::Sealer};
+use longhaul_shared::{domain::RuntimeProfile, sealing::Sealer};
 use secrecy::SecretString;
 
 /// See [`ApiOptions`](crate::ApiOptions).

@@ -13,10 +13,8 @@ use axum::{
     http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
-use longhaul_shared::domain::{
-    contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime, RuntimeProfile},
-    retrieval::SearchMethod,
-};
+use longhaul_contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime};
+use longhaul_shared::domain::{RuntimeProfile, retrieval::SearchMethod};
 use longhaul_store::{
     api_keys::Scope,
     platform::{NoSnapshot, Platform},

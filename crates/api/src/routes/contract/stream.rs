@@ -15,11 +15,8 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use futures::stream;
-use longhaul_shared::domain::{
-    ExecutionId, ExecutionStatus,
-    ascii_json::ascii,
-    contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp},
-};
+use longhaul_contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, ascii_json::ascii};
 use longhaul_store::{events::Event, tenants::TenantScope};
 use serde::Serialize;
 use serde_json::{Map, Value};

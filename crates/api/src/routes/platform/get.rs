@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, convert::Infallible};
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::contract::{RuntimeProfile, platform::change_secrets};
+use longhaul_contract::platform::change_secrets;
+use longhaul_shared::domain::RuntimeProfile;
 use longhaul_store::{api_keys::Scope, platform::ProviderRow};
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! `PUT /v1/platform`: puts the entries of a document in one statement.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::contract::catalogue::PlatformSpec;
+use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_store::{api_keys::Scope, platform::Platform};
 use serde_json::Value;
 

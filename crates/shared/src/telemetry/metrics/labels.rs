@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
-use crate::domain::named::named;
+use crate::named;
 
 named!(WakeupDrop, ClaimReason, ModelOutcome, TokenKind, CallOutcome, StoreBatch, RefusalSubject);
 

@@ -1,15 +1,12 @@
-//! Data that steps of a contract execution hold for its record: the calls to list, and the requested model.
+//! The record's data in the steps of an execution: calls to list, and the requested model.
 //!
-//! A step's body is JSON text and may have the members of `StepBody` beside those of its kind. A call is noted
-//! once, in the step that holds its result; a failed call is noted in the spent step. Items are kept byte for byte,
-//! because the contract defines the order of their keys.
+//! A step's body is JSON text and may have the members of `StepBody` beside those of its kind
+//! (`longhaul_shared::domain::noted`).
 
+use longhaul_shared::domain::noted::{NotedCall, NotedModel};
 use serde::Deserialize;
 
-use super::{
-    contract::CallItem,
-    noted::{NotedCall, NotedModel},
-};
+use super::CallItem;
 
 /// The members of a step's body that this module reads.
 #[derive(Debug, Default, Deserialize)]
@@ -49,10 +46,8 @@ pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{
-        contract::ModelCall,
-        noted::{CallList, Noted},
-    };
+    use crate::ModelCall;
+    use longhaul_shared::domain::noted::{CallList, Noted};
 
     #[test]
     fn calls_keep_their_order_and_bytes() {

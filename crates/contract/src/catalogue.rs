@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use longhaul_sdk::tool::ToolEffect;
+use longhaul_shared::domain::RuntimeProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Capability, RuntimeProfile, Transport,
+    Capability, Transport,
     platform::{SecretRef, change_secrets},
 };
 

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use longhaul_shared::{named, sealing::SEALED};
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
@@ -13,7 +14,6 @@ use serde_json::{Map, Value};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{ExecCode, ExecFailure};
-use crate::domain::named::named;
 
 named!(Capability);
 
@@ -216,9 +216,6 @@ pub enum SecretRef {
     /// The secret itself.
     Literal,
 }
-
-/// Prefix of a sealed secret.
-pub const SEALED: &str = "sealed:";
 
 impl SecretRef {
     /// Classifies a text; `None` if it is blank, `none` or `null`.

@@ -3,10 +3,13 @@
 //! `null` counts as absent everywhere. Unknown fields are ignored.
 
 use longhaul_sdk::numbers;
+use longhaul_shared::domain::{
+    RuntimeProfile,
+    retrieval::{INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, RetrievalRequest},
+};
 use serde_json::{Map, Value};
 
-use super::{Message, PlatformRuntime, RuntimeProfile, messages::prompt_text};
-use crate::domain::retrieval::{INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, RetrievalRequest};
+use super::{Message, PlatformRuntime, messages::prompt_text};
 
 /// Maximum bytes of an agent id, a role, an organisation id or a group id.
 const MAX_NAME_BYTES: usize = 256;

@@ -1,22 +1,29 @@
-//! The agent-execution contract: requests, records, and the platform snapshot that a run uses.
+//! The agent-execution contract: requests, records, and the platform snapshot that a run uses. API, store and worker
+//! share it; the engine knows it by the `Profile` that the worker implements.
 //!
 //! Pure parsing, validation and rendering. Invariants: a field that is `null` counts as absent; the record has its
 //! eleven keys in the order of the contract, at every level; nothing here opens a secret. See
 //! docs/adr/0015-agent-execution-contract.md.
 
-pub mod calls;
-pub mod catalogue;
+// What a caller asks, and what it is answered.
 pub mod error;
 pub mod messages;
-pub mod platform;
 pub mod record;
-pub mod run;
 pub mod validate;
+
+// What a run needs: its agent and tools, and the platform's snapshot.
+pub mod catalogue;
+pub mod platform;
+pub mod run;
+
+// The calls of a run, in its steps and in its record.
+pub mod calls;
+pub mod steps;
 
 pub use calls::{CallItem, ModelCall, ToolCall, ToolFault};
 pub use error::{ExecCode, ExecFailure};
 pub use messages::{Message, Role};
 pub use platform::{Binding, Capability, PlatformRuntime, Resource, SnapshotError};
 pub use record::{ContractStatus, ErrorBody, ExecutionView, timestamp};
-pub use run::{ContractRun, ContractTool, RuntimeProfile, Transport};
+pub use run::{ContractRun, ContractTool, Transport};
 pub use validate::{ContractRefusal, ExecRequest};

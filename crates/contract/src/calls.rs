@@ -1,10 +1,9 @@
 //! Calls listed in a record. Each is written once, when the call has ended, with the keys in the order of the
 //! contract. Retrieval calls are in `domain::retrieval`.
 
+use longhaul_shared::domain::noted::CallList;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-
-use crate::domain::noted::CallList;
 
 /// A call of the record.
 #[derive(Debug, Clone)]

@@ -2,13 +2,16 @@
 //! error.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use longhaul_shared::{
+    domain::{ExecutionStatus, RuntimeProfile, noted::CallList},
+    named,
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use super::{CallItem, ExecCode, RuntimeProfile};
-use crate::domain::{ExecutionStatus, named::named, noted::CallList};
+use super::{CallItem, ExecCode};
 
 named!(ContractStatus);
 
