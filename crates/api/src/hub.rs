@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     error::{ApiError, ApiResult},
-    state::Look,
+    state::{Look, TextDelta},
     stream_slots::{StreamSlot, StreamSlots},
 };
 
@@ -38,6 +38,8 @@ const GATHER: Duration = Duration::from_millis(5);
 const EVENTS_PER_READ: i64 = 200;
 /// Batches that a reader may be behind before it is disconnected.
 const MAX_BEHIND: usize = 8;
+/// Frames that a reader of text may be behind: its pieces are small.
+const MAX_BEHIND_WITH_TEXT: usize = 64;
 /// Timeout of a read; a read that times out is repeated.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -48,6 +50,8 @@ pub(crate) enum Frame {
     Resync {
         last: i32,
     },
+    /// The model wrote this.
+    Text(TextDelta),
     /// No event will follow.
     Over,
 }
@@ -79,6 +83,8 @@ pub(crate) struct Hub {
 #[derive(Debug)]
 struct Stream {
     cursor: Cursor,
+    /// True if the reader wants text while the model writes it.
+    has_text: bool,
     frames: mpsc::Sender<Frame>,
 }
 
@@ -108,9 +114,26 @@ impl Hub {
         execution: ExecutionId,
         after: i32,
     ) -> ApiResult<Subscription> {
+        self.follow(tenant, Cursor { execution, after }, false).await
+    }
+
+    /// As [`Self::subscribe`], with the text of replies while the model writes it.
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub(crate) async fn subscribe_with_text(
+        &self,
+        tenant: TenantId,
+        execution: ExecutionId,
+        after: i32,
+    ) -> ApiResult<Subscription> {
+        self.follow(tenant, Cursor { execution, after }, true).await
+    }
+
+    async fn follow(&self, tenant: TenantId, cursor: Cursor, has_text: bool) -> ApiResult<Subscription> {
         let slot = self.slots.take(tenant).ok_or(ApiError::TooManyStreams)?;
-        let (frames, receiver) = mpsc::channel(MAX_BEHIND);
-        let stream = Stream { cursor: Cursor { execution, after }, frames };
+        let (frames, receiver) = mpsc::channel(if has_text { MAX_BEHIND_WITH_TEXT } else { MAX_BEHIND });
+        let stream = Stream { cursor, has_text, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
         Ok(Subscription { frames: receiver, slot })
     }
@@ -210,6 +233,15 @@ impl Follower {
                 let keys = executions.iter().filter_map(|execution| self.by_execution.get(execution));
                 self.due.extend(keys.flatten());
             }
+            Look::Text(deltas) => {
+                for delta in deltas {
+                    let keys = self.by_execution.get(&delta.execution).into_iter().flatten();
+                    for stream in keys.filter_map(|key| self.streams.get(key)).filter(|stream| stream.has_text) {
+                        // A reader that is behind gets the text with the recorded turn.
+                        let _ = stream.frames.try_send(Frame::Text(delta.clone()));
+                    }
+                }
+            }
             Look::Everywhere => self.due.extend(self.streams.keys()),
         }
     }
@@ -305,7 +337,7 @@ mod tests {
 
     fn stream(after: i32) -> (Stream, mpsc::Receiver<Frame>) {
         let (frames, receiver) = mpsc::channel(MAX_BEHIND);
-        (Stream { cursor: Cursor { execution: ExecutionId(Uuid::nil()), after }, frames }, receiver)
+        (Stream { cursor: Cursor { execution: ExecutionId(Uuid::nil()), after }, has_text: false, frames }, receiver)
     }
 
     fn news(seqs: std::ops::RangeInclusive<i32>, last: i32, is_over: bool) -> News {
@@ -317,6 +349,7 @@ mod tests {
         let text = |frame| match frame {
             Frame::Events(events) => format!("{:?}", events.iter().map(|event| event.seq).collect::<Vec<_>>()),
             Frame::Resync { last } => format!("resync {last}"),
+            Frame::Text(delta) => delta.text,
             Frame::Over => "over".into(),
         };
         std::iter::from_fn(|| receiver.try_recv().ok()).map(text).collect()

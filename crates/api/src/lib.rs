@@ -32,7 +32,7 @@ pub use error::{Problem, Violation};
 pub use openapi::openapi;
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::{
-    Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, Traceparent, Wake,
+    Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, TextDelta, Traceparent, Wake,
 };
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.

@@ -53,8 +53,21 @@ impl Default for ApiOptions {
 pub enum Look {
     /// The executions that changed.
     At(Vec<ExecutionId>),
+    /// Models wrote this.
+    Text(Vec<TextDelta>),
     /// Any execution may have changed, because hints were lost.
     Everywhere,
+}
+
+/// A piece of a reply's text while the model writes. Pieces may be lost: the recorded turn has the whole text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextDelta {
+    pub execution: ExecutionId,
+    /// Number of the turn in its execution, from 1.
+    pub turn: u32,
+    /// Bytes of the turn's text before this piece.
+    pub offset: usize,
+    pub text: String,
 }
 
 /// State of the queue's transport. Reported, never required: Postgres is the truth.

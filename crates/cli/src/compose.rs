@@ -194,6 +194,15 @@ fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
     stream::unfold((subscriber, receiver), |(subscriber, mut receiver)| async move {
         let look = match receiver.recv().await {
             Ok(hints::Look::At(ids)) => Look::At(ids.iter().copied().map(ExecutionId).collect()),
+            Ok(hints::Look::Text(deltas)) => {
+                let delta = |delta: &hints::TextDelta| longhaul_api::TextDelta {
+                    execution: ExecutionId(delta.execution),
+                    turn: delta.turn,
+                    offset: delta.offset,
+                    text: delta.text.clone(),
+                };
+                Look::Text(deltas.iter().map(delta).collect())
+            }
             Ok(hints::Look::AtEverything) | Err(broadcast::error::RecvError::Lagged(_)) => Look::Everywhere,
             Err(broadcast::error::RecvError::Closed) => return None,
         };

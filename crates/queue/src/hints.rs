@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures::StreamExt;
 use redis::aio::PubSub;
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::broadcast,
     time::{Instant, sleep_until, timeout},
@@ -31,8 +32,21 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 pub enum Look {
     /// These executions changed.
     At(Arc<[Uuid]>),
+    /// A model wrote this.
+    Text(Arc<[TextDelta]>),
     /// Any execution may have changed: the subscription is new, or the message is from a later release.
     AtEverything,
+}
+
+/// A piece of a reply's text, sent while the model writes. Pieces may be lost: the recorded turn has the whole text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextDelta {
+    pub execution: Uuid,
+    /// Number of the turn in its execution, from 1.
+    pub turn: u32,
+    /// Bytes of the turn's text before this piece.
+    pub offset: usize,
+    pub text: String,
 }
 
 /// A subscription to looks, cancelled on drop.
@@ -52,6 +66,7 @@ impl LookSubscriber {
         let listener = Listener {
             client: client(options)?,
             channel: Keys::new(&options.prefix).look(),
+            texts: Keys::new(&options.prefix).text(),
             command_timeout: options.command_timeout,
             connect_timeout: options.connect_timeout,
             looks: looks.clone(),
@@ -68,6 +83,8 @@ impl LookSubscriber {
 struct Listener {
     client: redis::Client,
     channel: String,
+    /// Channel of [`TextDelta`]s.
+    texts: String,
     command_timeout: Duration,
     connect_timeout: Duration,
     looks: broadcast::Sender<Look>,
@@ -93,7 +110,7 @@ impl Listener {
 
     async fn subscribe(&self) -> redis::RedisResult<PubSub> {
         let mut subscription = self.client.get_async_pubsub().await?;
-        subscription.subscribe(&self.channel).await?;
+        subscription.subscribe(&[&self.channel, &self.texts]).await?;
         Ok(subscription)
     }
 
@@ -105,8 +122,17 @@ impl Listener {
             tokio::select! {
                 message = messages.next() => {
                     let Some(message) = message else { return };
+                    let look = if message.get_channel_name() == self.texts {
+                        // A later release may write another form; the recorded turns have the text.
+                        let Ok(deltas) = serde_json::from_slice::<Vec<TextDelta>>(message.get_payload_bytes()) else {
+                            continue;
+                        };
+                        Look::Text(deltas.into())
+                    } else {
+                        read_look(message.get_payload_bytes())
+                    };
                     // An error means that there are no followers at the moment.
-                    let _ = self.looks.send(read_look(message.get_payload_bytes()));
+                    let _ = self.looks.send(look);
                 }
                 // A peer that disappears without closing the connection never ends the stream; the ping detects it.
                 () = sleep_until(ping_at) => {

@@ -4,6 +4,7 @@
 //!   cap (default 1,000); expires an hour after the last push.
 //! - `<tag>:look`, pub/sub channel: concatenated ids of changed executions, 16 bytes each, at most 4,096 per
 //!   message.
+//! - `<tag>:text`, pub/sub channel: pieces of replies as JSON (`hints::TextDelta`), for chats.
 //! - `<tag>:model:<endpoint>:rates`, hash of 3 fields: GCRA state of a model endpoint (times at which the next
 //!   request and token conform). Expires after two days.
 //! - `<tag>:model:<endpoint>:running`, sorted set: executions with a call in flight, scored by the time at which
@@ -51,6 +52,11 @@ impl Keys {
     /// Slots reserved in the rates of an endpoint.
     pub(crate) fn model_places(&self, endpoint: &str) -> String {
         format!("{}:model:{endpoint}:places", self.tag)
+    }
+
+    /// Channel of replies' text as it arrives.
+    pub(crate) fn text(&self) -> String {
+        format!("{}:text", self.tag)
     }
 
     /// Channel that announces changed executions.

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use super::{
     QueueError, QueueName, QueueOptions,
+    hints::TextDelta,
     keys::{Keys, WAKE_LIST_TTL_SECONDS},
     link::Link,
     messages,
@@ -63,6 +64,7 @@ struct Inner {
 enum Note {
     Wake { queue: QueueName, hint: Uuid, count: usize, noted_at: Instant },
     Look(Vec<Uuid>),
+    Text(TextDelta),
     Flush(oneshot::Sender<()>),
 }
 
@@ -118,6 +120,13 @@ impl WakeupPublisher {
         let count = executions.len();
         if count > 0 && self.inner.notes.try_send(Note::Look(executions)).is_err() {
             metrics::looks_dropped(count);
+        }
+    }
+
+    /// Sends a piece of a reply to the followers of its execution. Does not block; the piece may be lost.
+    pub fn text(&self, delta: TextDelta) {
+        if self.inner.notes.try_send(Note::Text(delta)).is_err() {
+            metrics::looks_dropped(1);
         }
     }
 
@@ -193,7 +202,7 @@ impl Sender {
         }
     }
 
-    /// Collects more looks for `LOOK_WINDOW`. A wake-up or flush ends the wait immediately.
+    /// Collects more looks for `LOOK_WINDOW`. Any other note ends the wait immediately.
     async fn wait_for_company(&mut self, notes: &mut Vec<Note>) {
         let only_looks = |notes: &[Note]| notes.iter().all(|note| matches!(note, Note::Look(_)));
         let deadline = Instant::now() + LOOK_WINDOW;
@@ -208,7 +217,7 @@ impl Sender {
 
     /// Sends a batch and returns the flush requests to acknowledge.
     async fn send(&mut self, batch: Batch) -> Vec<oneshot::Sender<()>> {
-        if batch.wakeups.is_empty() && batch.looks.is_empty() {
+        if batch.wakeups.is_empty() && batch.looks.is_empty() && batch.texts.is_empty() {
             return batch.flushed;
         }
         // EVAL instead of EVALSHA: the script has a few hundred bytes, the server caches its compiled form, and a
@@ -228,6 +237,11 @@ impl Sender {
         let looks: Vec<Uuid> = batch.looks.into_iter().collect();
         for chunk in looks.chunks(LOOK_MESSAGE_IDS) {
             pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(messages::look(chunk));
+        }
+        if let Ok(texts) = serde_json::to_vec(&batch.texts)
+            && !batch.texts.is_empty()
+        {
+            pipeline.cmd("PUBLISH").arg(self.keys.text()).arg(texts);
         }
         let offered: usize = batch.wakeups.values().map(Vec::len).sum();
         match self.link.run(async |connection| pipeline.query_async::<Vec<usize>>(connection).await).await {
@@ -251,6 +265,7 @@ impl Sender {
 struct Batch {
     wakeups: HashMap<QueueName, Vec<Uuid>>,
     looks: HashSet<Uuid>,
+    texts: Vec<TextDelta>,
     flushed: Vec<oneshot::Sender<()>>,
 }
 
@@ -273,6 +288,7 @@ impl Batch {
                     }
                 }
                 Note::Look(executions) => batch.looks.extend(executions),
+                Note::Text(delta) => batch.texts.push(delta),
                 Note::Flush(flushed) => batch.flushed.push(flushed),
             }
         }

@@ -1,13 +1,14 @@
 //! `POST /api/chat/{agent_id}`: the frames of one turn, whole and resumed after every frame.
 
+use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{AgentSpec, ToolEffect, spec::ToolRef};
-use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::Service;
 use crate::{
-    support::fleet::Fleet,
+    support::fleet::{Fleet, PATIENCE},
     worker::kit::{TestTool, agent_with},
 };
 
@@ -74,6 +75,57 @@ async fn chat_streams_a_turn_with_tools() {
         assert_eq!(parse(&rest.text), frames[at + 1..], "after {id}: {}", rest.text);
     }
     assert_eq!(service.fleet.llm.requests().len(), 2, "a resume asks nothing");
+}
+
+#[tokio::test]
+async fn text_arrives_while_the_model_writes() {
+    let service = Service::start().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    service.fleet.llm.answer_with(move |_| reply_events([ev_text("first "), ev_gate(&held), ev_text("second")]));
+    let _worker = service.fleet.worker();
+    let subscriber = LookSubscriber::start(&service.fleet.config().queue_options().unwrap()).unwrap();
+    let mut looks = subscriber.subscribe();
+    assert_eq!(looks.recv().await.unwrap(), Look::AtEverything, "the subscription stands");
+    let hints = service.api.looks.clone();
+    // As the program does: looks from Redis go to the API.
+    tokio::spawn(async move {
+        while let Ok(look) = looks.recv().await {
+            if let Look::Text(deltas) = look {
+                let deltas = deltas.iter().map(|delta| longhaul_api::TextDelta {
+                    execution: delta.execution.into(),
+                    turn: delta.turn,
+                    offset: delta.offset,
+                    text: delta.text.clone(),
+                });
+                let _ = hints.unbounded_send(longhaul_api::Look::Text(deltas.collect()));
+            }
+        }
+    });
+    let body = json!({ "message": "write" }).to_string();
+    let mut answer = service
+        .api
+        .acme
+        .request(Method::POST, "/api/chat/a")
+        .header("content-type", "application/json")
+        .body(body)
+        .send()
+        .await
+        .unwrap();
+    let mut text = String::new();
+    while !text.contains("first ") {
+        let chunk = tokio::time::timeout(PATIENCE, answer.chunk()).await.expect("text comes before the reply's end");
+        text.push_str(std::str::from_utf8(&chunk.unwrap().expect("the stream goes on")).unwrap());
+    }
+    gate.open();
+    while let Some(chunk) = answer.chunk().await.unwrap() {
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    let deltas: Vec<Value> =
+        parse(&text).into_iter().filter(|frame| frame.name == "delta").map(|frame| frame.data).collect();
+    let told: String = deltas.iter().map(|delta| delta["text"].as_str().unwrap()).collect();
+    assert_eq!(told, "first second", "{text}");
+    assert_eq!(deltas[0]["offset"], 0);
 }
 
 #[tokio::test]

@@ -107,7 +107,7 @@ pub(crate) enum Recalled {
     /// No record.
     New,
     /// A result.
-    Answered(Answered),
+    Answered(Box<Answered>),
     /// An intent without a result: the call may have run.
     Begun(Option<RanAs>),
 }
@@ -167,7 +167,7 @@ impl Journal {
         let wrote = body.writes.iter().map(|write| write.path.clone()).collect();
         let value = body.writes.first().map(|write| write.value.clone());
         self.state.restore(body.writes);
-        Ok(Recalled::Answered(Answered {
+        Ok(Recalled::Answered(Box::new(Answered {
             message,
             hash,
             scratchpad: body.scratchpad,
@@ -176,7 +176,7 @@ impl Journal {
             ran: body.ran,
             is_error: body.is_error,
             is_skipped: body.is_skipped,
-        }))
+        })))
     }
 
     /// The calls of a partly recorded turn, read from the steps after it in any state.

@@ -5,13 +5,17 @@
 //! intent of the first such call: a turn in state `intent` is a broken reply, never asked for again (core-rules
 //! 8).
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_llm::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolChoice, Usage, estimate_tokens,
     health::{Call, Route},
 };
+use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::{Failure, Step};
 use longhaul_shared::{
     domain::ToolCall,
@@ -64,6 +68,8 @@ pub struct PendingTurn {
     pub said: Vec<MessageBytes>,
     /// Text received so far.
     pub(super) text: String,
+    /// Bytes of the text that followers were sent, and when.
+    told: (usize, Option<Instant>),
     /// Calls received so far with complete arguments.
     pub(super) calls: Vec<ToolCall>,
     /// Number of those calls in the record.
@@ -79,6 +85,9 @@ pub struct PendingTurn {
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
 }
+
+/// Shortest time between two pieces of a reply that followers are sent.
+const TELL_EVERY: Duration = Duration::from_millis(20);
 
 impl PendingTurn {
     /// Adds a stream event to the turn. Returns a call whose arguments are complete.
@@ -111,6 +120,20 @@ impl PendingTurn {
 }
 
 impl Journal {
+    /// Sends the followers of a session what the model has written since the last piece: the first piece at once, then
+    /// one each [`TELL_EVERY`]. The recorded turn has the rest.
+    pub(crate) fn tell(&self, asked: &mut PendingTurn) {
+        let (sent, at) = asked.told;
+        let is_early = at.is_some_and(|at| at.elapsed() < TELL_EVERY);
+        if self.scope.session.is_none() || is_early {
+            return;
+        }
+        let Some(text) = asked.text.get(sent..).filter(|text| !text.is_empty()) else { return };
+        let text = text.to_owned();
+        self.deps.publisher.text(TextDelta { execution: self.id.0, turn: self.turns, offset: sent, text });
+        asked.told = (asked.text.len(), Some(Instant::now()));
+    }
+
     /// The next turn: replayed, or awaiting its reply.
     ///
     /// # Errors
@@ -221,6 +244,7 @@ impl Journal {
             offer,
             said: step.appends,
             text: body.text,
+            told: (0, None),
             calls,
             recorded: 0,
             seq: Some(step.seq),
@@ -302,7 +326,22 @@ impl Journal {
         let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
         let (route, call) = (call.route, Some(call));
         let started = Instant::now();
-        Ok(Box::new(PendingTurn { key, offer, said, text, calls, recorded, seq, route, limit, call, span, started }))
+        let told = (0, None);
+        Ok(Box::new(PendingTurn {
+            key,
+            offer,
+            said,
+            text,
+            told,
+            calls,
+            recorded,
+            seq,
+            route,
+            limit,
+            call,
+            span,
+            started,
+        }))
     }
 
     /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;

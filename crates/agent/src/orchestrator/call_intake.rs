@@ -82,7 +82,7 @@ impl Tick<'_> {
         match recalled {
             Recalled::Answered(answered) => {
                 taken.planned = planned.ok();
-                fate = Some(taken.answered(answered));
+                fate = Some(taken.answered(*answered));
                 self.journal.close_call(&key);
                 if is_detached && fate != Some(Fate::Failed) {
                     self.resume_detached(index, &mut taken).await?;

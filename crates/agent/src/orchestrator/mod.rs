@@ -176,7 +176,11 @@ impl<'a> Tick<'a> {
 
     /// Handles a stream event: a call whose arguments are complete may start before the reply ends.
     async fn hear(&mut self, event: ReplyEvent) -> Step<()> {
-        let call = self.asked.as_mut().and_then(|asked| asked.hear(event));
+        let mut call = None;
+        if let Some(asked) = self.asked.as_mut() {
+            call = asked.hear(event);
+            self.journal.tell(asked);
+        }
         let Some(call) = call else { return Ok(()) };
         let streamed = self.take(call, false).await?;
         self.on(VecDeque::from([streamed])).await

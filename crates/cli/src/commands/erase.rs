@@ -28,7 +28,7 @@ pub async fn run(args: EraseArgs, context: &Context) -> anyhow::Result<Exit> {
         output::json(&answer.body);
     } else {
         let executions = answer.body["executions"].as_array().map_or(0, Vec::len);
-        output::line(&format!("erased the texts of {executions} execution(s)"));
+        output::line(format!("erased the texts of {executions} execution(s)"));
     }
     Ok(Exit::Done)
 }

@@ -201,7 +201,7 @@ impl Following {
                     let frames: Vec<String> = events.iter().filter_map(|event| self.status(event)).collect();
                     self.ready = frames.into_iter().rev().collect();
                 }
-                Ok(Some(Frame::Resync { .. })) => {}
+                Ok(Some(Frame::Resync { .. } | Frame::Text(_))) => {}
                 Ok(Some(Frame::Over)) => self.is_over = true,
             }
         }

@@ -158,6 +158,7 @@ impl Following {
                     let data = serde_json::json!({ "last": last }).to_string();
                     return Some(SseEvent::default().event("resync").id(last.to_string()).data(data));
                 }
+                Frame::Text(_) => {}
                 Frame::Over => self.is_over = true,
             }
         }

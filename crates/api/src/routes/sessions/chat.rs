@@ -15,6 +15,7 @@ use axum::{
     },
 };
 use futures::stream;
+use longhaul_sdk::approvals::ApprovalsSpec;
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, SessionId};
 use longhaul_store::{
     api_keys::Scope,
@@ -42,7 +43,7 @@ use crate::{
     extract::Path,
     hub::{self, Subscription},
     routes::executions::request::idempotency_key,
-    state::ApiState,
+    state::{ApiState, TextDelta},
 };
 
 /// Silence after which a comment keeps the connection open.
@@ -112,7 +113,7 @@ pub(crate) async fn chat(
 /// Streams the frames of an execution after `place`.
 async fn follow(state: &ApiState, principal: &Principal, session: &Session, place: Place) -> ApiResult<Response> {
     let after = if place.frame == 0 { place.seq } else { place.seq - 1 };
-    let subscription = state.hub.subscribe(principal.tenant(), place.execution, after).await?;
+    let subscription = state.hub.subscribe_with_text(principal.tenant(), place.execution, after).await?;
     let target = Target::Agent(session.agent_key.clone());
     let runnable = state.catalog.resolve(principal.tenant(), &target, Some(session.agent_version)).await?;
     let chat = Chat {
@@ -127,6 +128,8 @@ async fn follow(state: &ApiState, principal: &Principal, session: &Session, plac
         skip: place,
         ready: VecDeque::new(),
         phase: Phase::Following,
+        turn: 0,
+        told: 0,
     };
     let frames =
         stream::unfold(chat, |mut chat| async { chat.next().await.map(|event| (Ok::<_, Infallible>(event), chat)) });
@@ -155,11 +158,15 @@ struct Chat {
     shutdown: CancellationToken,
     /// Read with the first turn.
     hiding: Option<Hiding>,
-    approvals: longhaul_sdk::approvals::ApprovalsSpec,
+    approvals: ApprovalsSpec,
     /// Frames up to here were sent before.
     skip: Place,
     ready: VecDeque<SseEvent>,
     phase: Phase,
+    /// Turn that is written now.
+    turn: u32,
+    /// Bytes of its text that the reader has.
+    told: usize,
 }
 
 impl Chat {
@@ -194,10 +201,26 @@ impl Chat {
                         }
                     }
                 }
+                hub::Frame::Text(delta) => self.live(delta),
                 hub::Frame::Resync { .. } => {}
                 hub::Frame::Over => self.phase = Phase::Over,
             }
         }
+    }
+
+    /// Makes a piece of text ready, if it follows what the reader has. After a lost piece the rest of the turn comes
+    /// when it is recorded.
+    fn live(&mut self, delta: TextDelta) {
+        if delta.turn > self.turn {
+            (self.turn, self.told) = (delta.turn, 0);
+        }
+        if (delta.turn, delta.offset) != (self.turn, self.told) {
+            return;
+        }
+        self.told += delta.text.len();
+        let data = json!({ "text": delta.text, "turn": delta.turn, "offset": delta.offset });
+        let place = Place { execution: self.execution, seq: self.skip.seq, frame: 0 };
+        self.ready.push_back(Frame::new("delta", data).encode(self.session, place));
     }
 
     /// Makes the frames of one event ready.
@@ -206,8 +229,12 @@ impl Chat {
             ("turn", Some(seq)) => {
                 let turn = event.data.as_ref().and_then(|data| data.get("turn")).cloned().unwrap_or_default();
                 self.learn_secrets().await?;
+                let number = turn.as_u64().and_then(|turn| u32::try_from(turn).ok()).unwrap_or_default();
+                let told = if number == self.turn { self.told } else { 0 };
+                // Later pieces of this turn are void.
+                (self.turn, self.told) = (number, usize::MAX);
                 match (self.step(seq).await?, &self.hiding) {
-                    (Some(step), Some(hiding)) => of_turn(&step, &turn, 0, hiding)?,
+                    (Some(step), Some(hiding)) => of_turn(&step, &turn, told, hiding)?,
                     (_, _) => Vec::new(),
                 }
             }
@@ -215,7 +242,14 @@ impl Chat {
                 Some(step) => of_call(&step)?,
                 None => Vec::new(),
             },
-            _ => of_event(event).into_iter().collect(),
+            _ => {
+                let frame = of_event(event);
+                if frame.as_ref().is_some_and(|frame| frame.name == "retry") {
+                    // The turn is asked again: what was written of it is void.
+                    self.told = 0;
+                }
+                frame.into_iter().collect()
+            }
         };
         self.send(event.seq, frames);
         Ok(())
@@ -264,9 +298,7 @@ impl Chat {
                 schemas.insert(name.to_owned(), tool["parameters"].clone());
             }
         }
-        let approvals = self.approvals.clone();
-        let pointers = Box::new(move |tool: &str| approvals.redactions(tool));
-        self.hiding = Some(Hiding { pointers, schemas });
+        self.hiding = Some(Hiding { approvals: self.approvals.clone(), schemas });
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use axum::response::sse::Event as SseEvent;
+use longhaul_sdk::approvals::ApprovalsSpec;
 use longhaul_shared::domain::{ExecutionId, SessionId, message::Message, redaction::Secrets};
 use longhaul_store::{body, events::Event, history::RecordedStep};
 use serde_json::{Map, Value, json};
@@ -61,8 +62,8 @@ impl Frame {
 
 /// What the frames of an execution need to know of its agent.
 pub(super) struct Hiding {
-    /// Name of a tool, and JSON pointers to its arguments that are hidden.
-    pub(super) pointers: Box<dyn Fn(&str) -> Vec<String> + Send + Sync>,
+    /// Names the arguments that are hidden from people.
+    pub(super) approvals: ApprovalsSpec,
     /// Schemas of the tools' arguments, by name.
     pub(super) schemas: Map<String, Value>,
 }
@@ -70,7 +71,7 @@ pub(super) struct Hiding {
 impl Hiding {
     fn hide(&self, tool: &str, arguments: &str) -> Value {
         let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| Value::String(arguments.to_owned()));
-        Secrets { pointers: &(self.pointers)(tool), schema: self.schemas.get(tool) }.hide(arguments)
+        Secrets { pointers: &self.approvals.redactions(tool), schema: self.schemas.get(tool) }.hide(arguments)
     }
 }
 
