@@ -114,6 +114,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "contract",
             "store",
             "queue",
+            "llm",
             "retrieval",
             "worker",
             "api",

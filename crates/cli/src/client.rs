@@ -180,6 +180,15 @@ impl Client {
         Ok(Some(EventStream { bytes: Box::pin(response.bytes_stream()), parser: Parser::default() }))
     }
 
+    /// Sends a message to an agent, and streams what the agent does.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn chat(&self, agent: &str, body: &Value) -> Result<EventStream, ClientError> {
+        let response = self.exchange(self.request(Method::POST, &format!("/api/chat/{agent}")).json(body)).await?;
+        Ok(EventStream { bytes: Box::pin(response.bytes_stream()), parser: Parser::default() })
+    }
+
     async fn exchange(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let response = request.send().await.map_err(|source| self.unreachable(source))?;
         let status = response.status();

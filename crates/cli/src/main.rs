@@ -9,7 +9,7 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, cancel, compare, config_check, demo, dev, erase, fork, get, ingest, keys, ledger,
+        api, apply, approvals, cancel, chat, compare, config_check, demo, dev, erase, fork, get, ingest, keys, ledger,
         limits, list, mcp_catalogue, migrate, openapi, providers, prune, quarantine, questions, retry, submit, top_up,
         watch, why, with_servers, worker,
     },
@@ -46,6 +46,7 @@ enum Command {
     List(list::ListArgs),
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
+    Chat(chat::ChatArgs),
     Erase(erase::EraseArgs),
     Retry(retry::RetryArgs),
     Fork(fork::ForkArgs),
@@ -125,6 +126,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::List(args) => run::plain(list::run(args, context)),
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
+        Command::Chat(args) => run::plain(chat::run(args, context)),
         Command::Erase(args) => run::plain(erase::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
         Command::Fork(args) => run::plain(fork::run(args, context)),

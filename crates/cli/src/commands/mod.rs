@@ -4,6 +4,7 @@ pub mod api;
 pub mod apply;
 pub mod approvals;
 pub mod cancel;
+pub mod chat;
 pub mod compare;
 pub mod config_check;
 pub mod demo;

@@ -89,8 +89,8 @@ pub(crate) async fn send(
 ) -> ApiResult<(StatusCode, Json<SentView>)> {
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
-    let MessageBody { message, on_busy } = read_json(&headers, body, SUBMIT_LIMIT).await?;
     let session = find(&state, &principal, id).await?;
+    let MessageBody { message, on_busy } = read_json(&headers, body, SUBMIT_LIMIT).await?;
     let message = Message { text: message, key, traceparent: (state.hooks.traceparent)(&headers) };
     let sent = submit(&state, &principal, &session, message, on_busy.map(OnBusy::from)).await?;
     let view = |id: ExecutionId, is_queued, stopped: Option<ExecutionId>| SentView {
