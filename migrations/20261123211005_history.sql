@@ -18,7 +18,7 @@ create table attempts (
     primary key (execution_id, number)
 ) partition by range (execution_id);
 
--- The journal (worker/src/agent/journal). `body` holds exact bytes, compressed; `preview` is text for people.
+-- The journal (agent/src/journal). `body` holds exact bytes, compressed; `preview` is text for people.
 create table steps (
     execution_id uuid not null,
     seq int not null,

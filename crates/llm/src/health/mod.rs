@@ -4,10 +4,10 @@
 //! - A call to a healthy endpoint without limits makes no request: it reads two atomics.
 //! - This process's state of an endpoint is at most a second old, and only ever a reason to ask Postgres, which
 //!   decides.
-//! - Waits of up to [`HOLD`] are held in memory; for a longer wait the execution parks and holds nothing.
+//! - Waits of up to two seconds are held in memory; for a longer wait the execution parks and holds nothing.
 //! - A call releases its slot however it ends, even if it was never made: a leaked slot stays taken for half an
 //!   hour.
-//! - No bookkeeping stands between the answer of a call and its commit ([`bookkeeping`]).
+//! - No bookkeeping stands between the answer of a call and its commit (`bookkeeping.rs`).
 
 mod bookkeeping;
 mod call_slot;

@@ -22,7 +22,7 @@ pub struct Violation {
     pub message: String,
 }
 
-/// The violations of a value, at most [`MAX_VIOLATIONS`].
+/// The violations of a value, at most 20.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violations {
     pub listed: Vec<Violation>,

@@ -231,7 +231,7 @@ impl Toolbox {
         }
     }
 
-    /// Runs a call with [checked](Self::check) arguments. `written` is the arguments' text, which an error repeats.
+    /// Runs a call with arguments that fit its schema. `written` is the arguments' text, which an error repeats.
     pub async fn run(
         &self,
         name: &str,
