@@ -77,6 +77,7 @@ pub(crate) enum ApiError {
     ExecutionNotEnded(ExecutionId),
     ExecutionErased,
     SessionBusy(ExecutionId),
+    SessionFull { max: i32 },
     TooManyMessages { max: i64 },
     NotReleasable(Refused),
     SelfApproval,
@@ -119,6 +120,7 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
+            | Self::SessionFull { .. }
             | Self::NotReleasable(_)
             | Self::NoBudget
             | Self::StaleHash
@@ -182,6 +184,7 @@ impl ApiError {
             Self::ExecutionNotEnded(_) => "execution_not_ended",
             Self::ExecutionErased => "execution_erased",
             Self::SessionBusy(_) => "session_busy",
+            Self::SessionFull { .. } => "session_full",
             Self::TooManyMessages { .. } => "too_many_messages",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
@@ -244,6 +247,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
+            Self::SessionFull { max } => format!("the session has {max} messages; begin another"),
             Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
             Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
@@ -341,6 +345,7 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
+            | Self::SessionFull { .. }
             | Self::TooManyMessages { .. }
             | Self::SelfApproval
             | Self::CrossSite

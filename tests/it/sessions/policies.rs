@@ -55,6 +55,9 @@ async fn queued_messages_are_answered_in_order() {
     assert_eq!((&view["status"], &view["queued"]), (&json!("running"), &json!(3)));
     let waiting = service.fleet.row(last.unwrap()).await;
     assert_eq!((&waiting["status"], &waiting["wait_reason"]), (&json!("PENDING"), &json!("concurrency_limit")));
+    let why = service.api.acme.get(&format!("/v1/executions/{}/waiting", last.unwrap())).await.body;
+    assert_eq!(why["summary"], "3 earlier messages of its session are answered first", "{why}");
+    assert_eq!(why["session"]["running"], first.body["execution_id"]);
     gate.open();
     service.fleet.ended(last.unwrap()).await;
     let said = ["one", "two", "three", "four"].map(|text| [format!("user: {text}"), format!("assistant: did {text}")]);
@@ -89,6 +92,8 @@ async fn rejected_message_stores_nothing() {
     service.send(&session, "one").await;
     until_asked(&service, 1).await;
     assert_eq!(service.send(&session, "two").await.error(), (409, "session_busy"));
+    let ended = service.api.acme.post(&format!("{session}/end"), &json!({})).await;
+    assert_eq!(ended.error(), (409, "session_busy"));
     assert_eq!(service.api.count().await, 1);
     let other = service.send_with(&session, json!({ "message": "two", "on_busy": "enqueue" })).await;
     assert_eq!(other.status, 202, "the message's own policy counts");

@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::OnBusy;
-use crate::{Store, StoreError, erasure::Erasure, tenants::TenantScope};
+use crate::{Store, StoreError, erasure::Erasure, tenants::TenantScope, waiting::SessionTurn};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
@@ -231,6 +231,31 @@ impl Store {
     /// Postgres is unavailable, or the row cannot be read.
     pub async fn get_session(&self, scope: &TenantScope, id: SessionId) -> Result<Option<Session>, StoreError> {
         Ok(self.list_sessions(scope, Some(id), None, 1).await?.pop())
+    }
+
+    /// Place of an execution that waits for its turn in its session; `None` for one that does not.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn session_turn(&self, id: ExecutionId) -> Result<Option<SessionTurn>, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select s.id, s.running, (
+                select count(*) from session_turns b
+                where b.session_id = t.session_id and b.number < t.number and b.state <> 'ended'
+            ) as "ahead!"
+            from session_turns t join sessions s on s.id = t.session_id
+            where t.execution_id = $1 and t.state = 'queued'
+            "#,
+            id.0,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| SessionTurn {
+            session: SessionId(row.id),
+            running: row.running.map(ExecutionId),
+            ahead: row.ahead,
+        }))
     }
 
     /// True if the execution answers a message of the session.

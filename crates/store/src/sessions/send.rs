@@ -13,6 +13,8 @@ use longhaul_shared::domain::{ExecutionId, SessionId, TenantId};
 
 /// Most messages that wait for their turn in one session.
 pub const MAX_QUEUED: i64 = 100;
+/// Most messages of callers in one session.
+pub const MAX_TURNS: i32 = 10_000;
 /// Most tries to lock the execution that has the turn before the session: the turn may pass on in between.
 const TRIES: usize = 20;
 
@@ -31,6 +33,8 @@ pub enum Sent {
     Busy(ExecutionId),
     /// [`MAX_QUEUED`] messages wait already.
     TooManyQueued,
+    /// The session has [`MAX_TURNS`] messages.
+    Full,
     /// The tenant has no such session.
     NotFound,
 }
@@ -71,6 +75,9 @@ impl Store {
         if insert_rows(&mut transaction, &[execution]).await?.is_empty() {
             transaction.rollback().await?;
             return self.holder_of_key(execution).await;
+        }
+        if locked.turns >= MAX_TURNS {
+            return Ok(Sent::Full);
         }
         if let Some(running) = locked.running {
             if policy == OnBusy::Reject {

@@ -72,6 +72,7 @@ impl Waiting {
             children: Vec::new(),
             last_failure: None,
             endpoint: None,
+            turn: None,
             holding: None,
             estimate: Estimate::none("it does not wait"),
         })
@@ -95,6 +96,7 @@ impl Store {
                 waiting.place = Some(place);
             }
             Some(WaitReason::ConcurrencyLimit) => {
+                waiting.turn = self.session_turn(id).await?;
                 waiting.limits = self.limit_standings(id, &row).await?;
                 waiting.place = self.place_for_slot(id).await?;
                 waiting.estimate = self.estimate_slot(&row, &waiting).await?;

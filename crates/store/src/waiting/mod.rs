@@ -10,5 +10,6 @@ mod state;
 
 pub use line::COUNT_CAP;
 pub use state::{
-    EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, PlaceInLine, Waiting,
+    EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, PlaceInLine,
+    SessionTurn, Waiting,
 };

@@ -4,7 +4,17 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::quarantine::Holding;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, WaitReason, WorkerId};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, SessionId, WaitReason, WorkerId};
+
+/// Place of a message in its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionTurn {
+    pub session: SessionId,
+    /// Execution that has the turn.
+    pub running: Option<ExecutionId>,
+    /// Messages that are answered before it, the one under way included.
+    pub ahead: i64,
+}
 
 /// State of an execution, with everything that explains it.
 #[derive(Debug, Clone)]
@@ -43,6 +53,8 @@ pub struct Waiting {
     pub last_failure: Option<LastFailure>,
     /// Model endpoint that it waits for.
     pub endpoint: Option<EndpointStanding>,
+    /// Place in its session, if it waits for its turn there.
+    pub turn: Option<SessionTurn>,
     /// Reason why new executions like it are held back.
     pub holding: Option<Holding>,
     /// Estimate of the rest of the wait.

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use longhaul_store::{
     api_keys::Scope,
-    waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, Waiting},
+    waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, SessionTurn, Waiting},
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -167,6 +167,7 @@ pub(crate) struct WaitingView {
     children: Vec<OpenChildView>,
     last_failure: Option<LastFailureView>,
     endpoint: Option<AwaitedEndpointView>,
+    session: Option<SessionTurnView>,
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
     holding: Option<HoldingView>,
@@ -238,6 +239,7 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
             summary: last.summary,
         }),
         endpoint: found.endpoint.map(AwaitedEndpointView::from),
+        session: found.turn.map(SessionTurnView::from),
         budget,
         unserved,
         holding,
@@ -306,10 +308,7 @@ fn summary(found: &Waiting) -> String {
                 "it waits for a worker: {ahead} of its tenant before it, {free} permits free on {live} live workers"
             )
         }
-        WaitReason::ConcurrencyLimit => match found.limits.iter().find(|limit| limit.is_waited_for) {
-            Some(limit) => format!("the limit {} is full: {} of {} run", limit.key, limit.held, limit.max),
-            None => "its concurrency limit has just changed".into(),
-        },
+        WaitReason::ConcurrencyLimit => limit_summary(found),
         WaitReason::Scheduled => "its time has not come".into(),
         WaitReason::RetryBackoff => {
             let code = found.last_failure.as_ref().and_then(|last| last.code.as_deref()).unwrap_or("unknown");
@@ -341,6 +340,32 @@ fn summary(found: &Waiting) -> String {
     }
 }
 
+fn limit_summary(found: &Waiting) -> String {
+    if let Some(turn) = found.turn {
+        return format!("{} earlier messages of its session are answered first", turn.ahead);
+    }
+    match found.limits.iter().find(|limit| limit.is_waited_for) {
+        Some(limit) => format!("the limit {} is full: {} of {} run", limit.key, limit.held, limit.max),
+        None => "its concurrency limit has just changed".into(),
+    }
+}
+
+/// Place of a message in its session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SessionTurnView {
+    session_id: String,
+    /// Execution that answers a message now.
+    running: Option<String>,
+    /// Messages that are answered before it.
+    ahead: i64,
+}
+
+impl From<SessionTurn> for SessionTurnView {
+    fn from(of: SessionTurn) -> Self {
+        Self { session_id: of.session.to_string(), running: of.running.map(|id| id.to_string()), ahead: of.ahead }
+    }
+}
+
 fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
     let Some(of) = endpoint else { return "its model provider is known to be down".into() };
     match (of.state.as_str(), of.cause.as_deref()) {
@@ -364,6 +389,7 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
         WaitReason::RetryBackoff => "the delay before the retry is over",
         WaitReason::Approval => "somebody decides, or the request expires",
         WaitReason::Children => "the last execution it started ends",
+        WaitReason::ConcurrencyLimit if found.turn.is_some() => "the execution of the message before it ends",
         WaitReason::ConcurrencyLimit => "whoever holds a slot ends or waits, and its turn comes",
         WaitReason::RateLimit => "the provider's window resets",
         WaitReason::Budget => "its budget is raised, or something reserved comes back",

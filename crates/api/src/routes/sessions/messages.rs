@@ -4,7 +4,7 @@ use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, SessionId};
 use longhaul_store::{
     api_keys::Scope,
-    sessions::{MAX_QUEUED, OnBusy, Sent, Session},
+    sessions::{MAX_QUEUED, MAX_TURNS, OnBusy, Sent, Session},
     submit::{Idempotency, NewExecution},
 };
 use schemars::JsonSchema;
@@ -165,6 +165,7 @@ pub(super) async fn submit(
         Sent::KeyReused(id) => return Err(ApiError::IdempotencyKeyReused(id)),
         Sent::Busy(id) => return Err(ApiError::SessionBusy(id)),
         Sent::TooManyQueued => return Err(ApiError::TooManyMessages { max: MAX_QUEUED }),
+        Sent::Full => return Err(ApiError::SessionFull { max: MAX_TURNS }),
         Sent::NotFound => return Err(ApiError::NotFound("session")),
     };
     if is_new {
