@@ -10,6 +10,9 @@ create table sessions (
     on_busy text not null check (on_busy in ('reject', 'enqueue', 'interrupt', 'rollback')),
     metadata jsonb not null,
     submitted_by uuid,
+    -- Idempotency key of the request that began the session, and the hash of that request.
+    idempotency_key text,
+    request_hash bytea,
     created_at timestamptz not null,
     -- Time of the last message or answer.
     active_at timestamptz not null,
@@ -24,6 +27,7 @@ create table sessions (
     last_seq int not null default 0
 ) with (fillfactor = 70);
 create index sessions_tenant on sessions (tenant_id, id);
+create unique index sessions_idempotency on sessions (tenant_id, idempotency_key) where idempotency_key is not null;
 
 -- One row per message that a caller sent, with the execution that answers it.
 create table session_turns (

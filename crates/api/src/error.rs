@@ -77,6 +77,7 @@ pub(crate) enum ApiError {
     ExecutionNotEnded(ExecutionId),
     ExecutionErased,
     SessionBusy(ExecutionId),
+    SessionKeyReused,
     SessionFull { max: i32 },
     TooManyMessages { max: i64 },
     NotReleasable(Refused),
@@ -120,6 +121,7 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
+            | Self::SessionKeyReused
             | Self::SessionFull { .. }
             | Self::NotReleasable(_)
             | Self::NoBudget
@@ -184,6 +186,7 @@ impl ApiError {
             Self::ExecutionNotEnded(_) => "execution_not_ended",
             Self::ExecutionErased => "execution_erased",
             Self::SessionBusy(_) => "session_busy",
+            Self::SessionKeyReused => "idempotency_key_reused",
             Self::SessionFull { .. } => "session_full",
             Self::TooManyMessages { .. } => "too_many_messages",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
@@ -248,6 +251,7 @@ impl ApiError {
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
             Self::SessionFull { max } => format!("the session has {max} messages; begin another"),
+            Self::SessionKeyReused => "the idempotency key began another session".into(),
             Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
             Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
@@ -345,6 +349,7 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
+            | Self::SessionKeyReused
             | Self::SessionFull { .. }
             | Self::TooManyMessages { .. }
             | Self::SelfApproval

@@ -21,6 +21,14 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
         (Method::DELETE, "/v1/executions/{id}/content", ExecutionsWrite),
+        (Method::POST, "/v1/sessions", ExecutionsWrite),
+        (Method::GET, "/v1/sessions", ExecutionsRead),
+        (Method::GET, "/v1/sessions/{id}", ExecutionsRead),
+        (Method::DELETE, "/v1/sessions/{id}", ExecutionsWrite),
+        (Method::GET, "/v1/sessions/{id}/messages", ExecutionsRead),
+        (Method::POST, "/v1/sessions/{id}/messages", ExecutionsWrite),
+        (Method::POST, "/v1/sessions/{id}/interrupt", ExecutionsWrite),
+        (Method::POST, "/v1/sessions/{id}/end", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/fork", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/budget", ExecutionsWrite),
@@ -86,7 +94,9 @@ async fn every_route_requires_a_key_with_its_scope() {
     stranger.key = Some(format!("lh_abcdefgh_{}", "x".repeat(40)));
     for (method, path, needs) in routes() {
         let what = format!("{method} {path}");
-        let path = path.replace("{id}", &id).replace("{key}", "invoice").replace("{version}", "1");
+        let session = "sess_0197f3a0000070008000000000000000";
+        let id = if path.starts_with("/v1/sessions") { session } else { &id };
+        let path = path.replace("{id}", id).replace("{key}", "invoice").replace("{version}", "1");
         let body = || (method != Method::GET).then(|| "{}".to_owned());
         let none = nobody.send(method.clone(), &path, body(), &[]).await;
         assert_eq!(none.error(), (401, "unauthenticated"), "{what}");

@@ -129,6 +129,30 @@ async fn text_arrives_while_the_model_writes() {
 }
 
 #[tokio::test]
+async fn repeated_key_streams_the_same_turn() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("once"));
+    let _worker = service.fleet.worker();
+    let acme = &service.api.acme;
+    let body = json!({ "message": "hi" });
+    let first = acme.post_as("/api/chat/a", &body, &[("idempotency-key", "k")]).await;
+    let again = acme.post_as("/api/chat/a", &body, &[("idempotency-key", "k")]).await;
+    assert_eq!((first.status, again.status), (200, 200), "{}", again.text);
+    let without_text = |text: &str| parse(text).into_iter().filter(|frame| frame.name != "delta").collect::<Vec<_>>();
+    assert_eq!(without_text(&again.text), without_text(&first.text));
+    assert_eq!((service.api.count().await, service.fleet.llm.requests().len()), (1, 1));
+    let other = acme.post_as("/api/chat/a", &json!({ "message": "ho" }), &[("idempotency-key", "k")]).await;
+    assert_eq!(other.error(), (409, "idempotency_key_reused"));
+    let (one, two) = (json!({ "agent": "a" }), json!({ "agent": "a", "on_busy": "reject" }));
+    let created = acme.post_as("/v1/sessions", &one, &[("idempotency-key", "s")]).await;
+    let repeated = acme.post_as("/v1/sessions", &one, &[("idempotency-key", "s")]).await;
+    assert_eq!((created.status, repeated.status), (201, 200));
+    assert_eq!(created.body["id"], repeated.body["id"]);
+    let refused = acme.post_as("/v1/sessions", &two, &[("idempotency-key", "s")]).await;
+    assert_eq!(refused.error(), (409, "idempotency_key_reused"));
+}
+
+#[tokio::test]
 async fn failed_chat_ends_with_error_and_done() {
     let service = Service::start().await;
     service.fleet.llm.answer_with(|_| reply_status(400, "no"));

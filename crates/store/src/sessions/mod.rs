@@ -7,7 +7,7 @@ mod read;
 mod send;
 mod transcript;
 
-pub use read::{NewSession, Session, SessionState, StopReason};
+pub use read::{Begun, NewSession, Session, SessionState, StopReason};
 pub use send::{MAX_QUEUED, MAX_TURNS, Sent, Stopped};
 pub use transcript::SessionMessage;
 

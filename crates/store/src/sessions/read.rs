@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::OnBusy;
-use crate::{Store, StoreError, erasure::Erasure, tenants::TenantScope, waiting::SessionTurn};
+use crate::{Store, StoreError, erasure::Erasure, submit::Idempotency, tenants::TenantScope, waiting::SessionTurn};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
@@ -23,6 +23,18 @@ pub struct NewSession {
     /// Labels for filters; an object.
     pub metadata: Value,
     pub submitted_by: Option<ApiKeyId>,
+    /// The caller's idempotency key.
+    pub idempotency: Option<Idempotency>,
+}
+
+/// Result of a session's creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    Created(SessionId),
+    /// The same request under the same key began this session before.
+    Existing(SessionId),
+    /// The key was used for another request.
+    KeyReused,
 }
 
 /// What a session does.
@@ -156,16 +168,19 @@ impl TryFrom<Row> for Session {
 }
 
 impl Store {
-    /// Creates a session.
+    /// Creates a session. A repeated request under its key finds the session that it began.
     ///
     /// # Errors
     /// Postgres refused a value, or is unavailable.
-    pub async fn create_session(&self, new: &NewSession) -> Result<(), StoreError> {
-        sqlx::query!(
+    pub async fn create_session(&self, new: &NewSession) -> Result<Begun, StoreError> {
+        let (key, hash) = new.idempotency.as_ref().map(|own| (&own.key, &own.request_hash)).unzip();
+        let created = sqlx::query_scalar!(
             r#"
-            insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata,
-                submitted_by, created_at, active_at)
-            values ($1, $2, $3, $4, $5, $6, $7, longhaul_now(), longhaul_now())
+            insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by,
+                idempotency_key, request_hash, created_at, active_at)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, longhaul_now(), longhaul_now())
+            on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
+            returning id
             "#,
             new.id.0,
             new.tenant_id.0,
@@ -174,10 +189,25 @@ impl Store {
             new.on_busy.as_str(),
             new.metadata,
             new.submitted_by.map(|key| key.0),
+            key,
+            hash,
         )
-        .execute(&self.pool)
+        .fetch_optional(&self.pool)
         .await?;
-        Ok(())
+        if created.is_some() {
+            return Ok(Begun::Created(new.id));
+        }
+        let held = sqlx::query!(
+            r#"select id, request_hash as "request_hash!" from sessions where tenant_id = $1 and idempotency_key = $2"#,
+            new.tenant_id.0,
+            key,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        Ok(match hash {
+            Some(hash) if *hash == held.request_hash => Begun::Existing(SessionId(held.id)),
+            Some(_) | None => Begun::KeyReused,
+        })
     }
 
     /// The newest sessions before `before`, or the one named `id`; at most `limit`.

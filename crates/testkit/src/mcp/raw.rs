@@ -1,8 +1,8 @@
 //! A minimal MCP server for `verify` and `bench`: tools over streamable HTTP, without sessions or server-sent
 //! streams.
 //!
-//! Raw JSON instead of rmcp, because a call may drop its connection, which no handler of rmcp can, and because the
-//! server takes its time from the processes that `bench` measures.
+//! Raw JSON instead of rmcp, because a call may drop its connection, and because the server takes its time from the
+//! processes that `bench` measures.
 
 use axum::{
     Json, Router,

@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    create::begin,
+    create::{Beginning, begin},
     find,
     frames::{Frame, Hiding, Place, of_call, of_event, of_turn},
     messages::{Message, submit},
@@ -87,7 +87,14 @@ pub(crate) async fn chat(
     let session = match (&session_id, resumes) {
         (Some(text), _) => text.parse().map_err(|_| ApiError::NotFound("session"))?,
         (None, Some(_)) => return Err(ApiError::invalid("/session_id", "is required to resume a stream")),
-        (None, None) => begin(&state, &principal, (agent.clone(), None), OnBusy::default(), json!({})).await?,
+        (None, None) => {
+            // The same key finds the same session, and there the same message.
+            let key = key.as_ref().map(|key| format!("chat {key}"));
+            let (on_busy, metadata) = (OnBusy::default(), json!({}));
+            begin(&state, &principal, Beginning { agent: agent.clone(), version: None, on_busy, metadata, key })
+                .await?
+                .0
+        }
     };
     let session = find(&state, &principal, session).await?;
     if session.agent_key != agent {

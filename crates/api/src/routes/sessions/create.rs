@@ -4,18 +4,21 @@ use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_shared::domain::SessionId;
 use longhaul_store::{
     api_keys::Scope,
-    sessions::{NewSession, OnBusy},
+    sessions::{Begun, NewSession, OnBusy},
+    submit::Idempotency,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::{find, read::SessionView};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::Target,
-    error::ApiResult,
+    error::{ApiError, ApiResult},
+    routes::executions::request::idempotency_key,
     state::ApiState,
 };
 
@@ -62,7 +65,9 @@ impl From<Policy> for OnBusy {
 
 /// Begins a session with an agent.
 #[utoipa::path(post, operation_id = "createSession", path = "/v1/sessions", tag = "sessions", request_body = ref("#/components/schemas/SessionBody"),
-    responses((status = 201, description = "The session", body = SessionView)))]
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same session")),
+    responses((status = 201, description = "The session", body = SessionView),
+        (status = 200, description = "Begun before under the same key", body = SessionView)))]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,
@@ -70,19 +75,33 @@ pub(crate) async fn create(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<SessionView>)> {
     principal.need(Scope::ExecutionsWrite)?;
+    let key = idempotency_key(&headers)?;
     let SessionBody { agent, version, on_busy, metadata } = read_json(&headers, body, BODY_LIMIT).await?;
-    let id = begin(&state, &principal, (agent, version), on_busy.into(), Value::Object(metadata)).await?;
-    Ok((StatusCode::CREATED, Json(find(&state, &principal, id).await?.into())))
+    let request = Beginning { agent, version, on_busy: on_busy.into(), metadata: Value::Object(metadata), key };
+    let (id, is_new) = begin(&state, &principal, request).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(find(&state, &principal, id).await?.into())))
 }
 
-/// Stores a session with the agent's version pinned.
+/// A session to begin, as its caller asked for it.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    pub(super) agent: String,
+    pub(super) version: Option<i32>,
+    pub(super) on_busy: OnBusy,
+    pub(super) metadata: Value,
+    /// Idempotency key.
+    pub(super) key: Option<String>,
+}
+
+/// Stores a session with the agent's version pinned. Returns its id, and false if the same request began it before.
 pub(super) async fn begin(
     state: &ApiState,
     principal: &Principal,
-    (agent, version): (String, Option<i32>),
-    on_busy: OnBusy,
-    metadata: Value,
-) -> ApiResult<SessionId> {
+    Beginning { agent, version, on_busy, metadata, key }: Beginning,
+) -> ApiResult<(SessionId, bool)> {
+    let request = format!("session {agent} {version:?} {} {metadata}", on_busy.as_str());
+    let request_hash = Sha256::digest(request).to_vec();
     let target = Target::Agent(agent);
     let runnable = state.catalog.resolve(principal.tenant(), &target, version).await?;
     let pinned = (runnable.agent_version_id, runnable.agent_key.as_str());
@@ -95,7 +114,11 @@ pub(super) async fn begin(
         on_busy,
         metadata,
         submitted_by: Some(principal.key_id()),
+        idempotency: key.map(|key| Idempotency { key, request_hash }),
     };
-    state.store.create_session(&session).await?;
-    Ok(session.id)
+    match state.store.create_session(&session).await? {
+        Begun::Created(id) => Ok((id, true)),
+        Begun::Existing(id) => Ok((id, false)),
+        Begun::KeyReused => Err(ApiError::SessionKeyReused),
+    }
 }
