@@ -34,7 +34,7 @@ const MAX_AGENTS: usize = 1_000;
 
 /// Cache of agents by pinned versions.
 #[derive(Default)]
-pub struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<Agent>>>);
+pub struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId, ConfigType), Arc<Agent>>>);
 
 impl std::fmt::Debug for PreparedAgents {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -54,12 +54,17 @@ pub async fn prepare(
     deps: &AgentDeps,
 ) -> Result<Arc<Agent>, Failure> {
     refuse_servers(pinned, &deps.tool_servers)?;
-    let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+    // The messages of a session have the agent's prompt for conversations.
+    let kind = match claimed.session {
+        Some(_) => ConfigType::Conversation,
+        None => ConfigType::AgenticExecutionDefinition,
+    };
+    let config = pinned.agent.config(kind);
     if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
         let overrides = overrides(claimed.overrides.as_deref())?;
         return make(config.with(overrides), pinned, input, recorded, deps).await.map(Arc::new);
     }
-    let key = (claimed.definition_version_id, claimed.agent_version_id);
+    let key = (claimed.definition_version_id, claimed.agent_version_id, kind);
     let known = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
     let agent = match known {
         Some(agent) => agent,
@@ -75,7 +80,7 @@ pub async fn prepare(
     };
     match recorded {
         Some(recorded) if !agent.offers(&recorded) => {
-            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition);
+            let config = pinned.agent.config(kind);
             make(config, pinned, input, Some(recorded), deps).await.map(Arc::new)
         }
         Some(_) | None => Ok(agent),

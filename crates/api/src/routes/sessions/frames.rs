@@ -117,7 +117,7 @@ pub(super) fn of_event(event: &Event) -> Option<Frame> {
         "approval_decided" | "approval_expired" | "question_answered" | "question_expired" => "approval_resolved",
         "child_spawned" | "child_ended" => "sub_agent",
         "retrying" | "lease_lost" | "reply_cut" => "retry",
-        "claimed" | "parked" | "woken" | "provider_down" | "fallback" | "compressed" => "status",
+        "submitted" | "claimed" | "parked" | "woken" | "provider_down" | "fallback" | "compressed" => "status",
         _ => return None,
     };
     let mut frame = Frame::new(name, data);
