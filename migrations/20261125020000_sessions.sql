@@ -24,7 +24,9 @@ create table sessions (
     turns int not null default 0,
     folded int not null default 0,
     -- Number of the last message of the transcript.
-    last_seq int not null default 0
+    last_seq int not null default 0,
+    -- Bytes of the transcript, before compression.
+    bytes bigint not null default 0
 ) with (fillfactor = 70);
 create index sessions_tenant on sessions (tenant_id, id);
 create unique index sessions_idempotency on sessions (tenant_id, idempotency_key) where idempotency_key is not null;

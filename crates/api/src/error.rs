@@ -78,7 +78,7 @@ pub(crate) enum ApiError {
     ExecutionErased,
     SessionBusy(ExecutionId),
     SessionKeyReused,
-    SessionFull { max: i32 },
+    SessionFull,
     TooManyMessages { max: i64 },
     NotReleasable(Refused),
     SelfApproval,
@@ -122,7 +122,7 @@ impl ApiError {
             | Self::ExecutionErased
             | Self::SessionBusy(_)
             | Self::SessionKeyReused
-            | Self::SessionFull { .. }
+            | Self::SessionFull
             | Self::NotReleasable(_)
             | Self::NoBudget
             | Self::StaleHash
@@ -187,7 +187,7 @@ impl ApiError {
             Self::ExecutionErased => "execution_erased",
             Self::SessionBusy(_) => "session_busy",
             Self::SessionKeyReused => "idempotency_key_reused",
-            Self::SessionFull { .. } => "session_full",
+            Self::SessionFull => "session_full",
             Self::TooManyMessages { .. } => "too_many_messages",
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
@@ -250,7 +250,7 @@ impl ApiError {
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
-            Self::SessionFull { max } => format!("the session has {max} messages; begin another"),
+            Self::SessionFull => "the session has as many messages or bytes as it may; begin another".into(),
             Self::SessionKeyReused => "the idempotency key began another session".into(),
             Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
             Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
@@ -350,7 +350,7 @@ impl ApiError {
             | Self::ExecutionErased
             | Self::SessionBusy(_)
             | Self::SessionKeyReused
-            | Self::SessionFull { .. }
+            | Self::SessionFull
             | Self::TooManyMessages { .. }
             | Self::SelfApproval
             | Self::CrossSite

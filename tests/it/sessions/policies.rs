@@ -162,3 +162,19 @@ async fn repeated_key_gives_the_same_message() {
     let view: Value = service.api.acme.get(&session).await.body;
     assert_eq!((&view["turns"], &view["queued"]), (&json!(1), &json!(0)));
 }
+
+#[tokio::test]
+async fn full_session_takes_no_message() {
+    let service = Service::start().await;
+    let session = service.begin(json!({})).await;
+    for full in ["turns = 10000", "turns = 1, bytes = 33554432"] {
+        sqlx::query(sqlx::AssertSqlSafe(format!("update sessions set {full}")))
+            .execute(&service.fleet.db.pool)
+            .await
+            .unwrap();
+        assert_eq!(service.send(&session, "more").await.error(), (409, "session_full"), "{full}");
+    }
+    assert_eq!(service.api.count().await, 0);
+    let long = "x".repeat(300 * 1024);
+    assert_eq!(service.send(&session, &long).await.error(), (413, "payload_too_large"));
+}

@@ -8,7 +8,7 @@ mod send;
 mod transcript;
 
 pub use read::{Begun, NewSession, Session, SessionState, StopReason};
-pub use send::{MAX_QUEUED, MAX_TURNS, Sent, Stopped};
+pub use send::{MAX_QUEUED, MAX_TRANSCRIPT_BYTES, MAX_TURNS, Sent, Stopped};
 pub use transcript::SessionMessage;
 
 /// Policy for a message that arrives while another is answered.

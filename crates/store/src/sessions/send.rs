@@ -15,6 +15,8 @@ use longhaul_shared::domain::{ExecutionId, SessionId, TenantId};
 pub const MAX_QUEUED: i64 = 100;
 /// Most messages of callers in one session.
 pub const MAX_TURNS: i32 = 10_000;
+/// Bytes of a transcript from which on no message is accepted: a worker reads it whole.
+pub const MAX_TRANSCRIPT_BYTES: i64 = 32 * 1024 * 1024;
 /// Most tries to lock the execution that has the turn before the session: the turn may pass on in between.
 const TRIES: usize = 20;
 
@@ -33,7 +35,7 @@ pub enum Sent {
     Busy(ExecutionId),
     /// [`MAX_QUEUED`] messages wait already.
     TooManyQueued,
-    /// The session has [`MAX_TURNS`] messages.
+    /// The session has [`MAX_TURNS`] messages, or [`MAX_TRANSCRIPT_BYTES`].
     Full,
     /// The tenant has no such session.
     NotFound,
@@ -53,6 +55,7 @@ pub enum Stopped {
 struct Locked {
     running: Option<Uuid>,
     turns: i32,
+    bytes: i64,
     on_busy: OnBusy,
 }
 
@@ -76,7 +79,7 @@ impl Store {
             transaction.rollback().await?;
             return self.holder_of_key(execution).await;
         }
-        if locked.turns >= MAX_TURNS {
+        if locked.turns >= MAX_TURNS || locked.bytes >= MAX_TRANSCRIPT_BYTES {
             return Ok(Sent::Full);
         }
         if let Some(running) = locked.running {
@@ -139,15 +142,20 @@ impl Store {
             sqlx::query!("select id from executions where id = $1 for no key update", seen)
                 .fetch_optional(&mut *transaction)
                 .await?;
-            let row =
-                sqlx::query!("select running, turns, on_busy from sessions where id = $1 for no key update", session.0)
-                    .fetch_optional(&mut *transaction)
-                    .await?;
+            let row = sqlx::query!(
+                "select running, turns, bytes, on_busy from sessions where id = $1 for no key update",
+                session.0
+            )
+            .fetch_optional(&mut *transaction)
+            .await?;
             let Some(row) = row else { return Ok(None) };
             if row.running == seen {
                 let on_busy = OnBusy::parse(&row.on_busy)
                     .ok_or_else(|| StoreError::Corrupt(format!("policy `{}` is unknown", row.on_busy)))?;
-                return Ok(Some((transaction, Locked { running: row.running, turns: row.turns, on_busy })));
+                return Ok(Some((
+                    transaction,
+                    Locked { running: row.running, turns: row.turns, bytes: row.bytes, on_busy },
+                )));
             }
             // The turn has passed on. The locks go with the transaction, so that they are taken in order again.
         }

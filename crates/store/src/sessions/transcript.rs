@@ -120,10 +120,11 @@ impl Store {
         .execute(&mut *transaction)
         .await?;
         sqlx::query!(
-            "update sessions set folded = $2, last_seq = $3 where id = $1",
+            "update sessions set folded = $2, last_seq = $3, bytes = bytes + $4 where id = $1",
             session.0,
             turns[ended - 1].number,
             last_seq,
+            added.iter().map(|message| message.bytes.len() as i64).sum::<i64>(),
         )
         .execute(&mut *transaction)
         .await?;

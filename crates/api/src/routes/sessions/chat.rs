@@ -37,7 +37,7 @@ use super::{
 };
 use crate::{
     auth::Principal,
-    body::{NO_NUL, SUBMIT_LIMIT, read_json},
+    body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::Target,
     error::{ApiError, ApiResult},
     extract::Path,
@@ -83,7 +83,7 @@ pub(crate) async fn chat(
         Some(value) => Some(value.to_str().unwrap_or_default().parse()?),
         None => None,
     };
-    let ChatBody { message, session_id } = read_json(&headers, body, SUBMIT_LIMIT).await?;
+    let ChatBody { message, session_id } = read_json(&headers, body, BODY_LIMIT).await?;
     let session = match (&session_id, resumes) {
         (Some(text), _) => text.parse().map_err(|_| ApiError::NotFound("session"))?,
         (None, Some(_)) => return Err(ApiError::invalid("/session_id", "is required to resume a stream")),

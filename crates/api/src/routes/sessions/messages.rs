@@ -4,7 +4,7 @@ use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, SessionId};
 use longhaul_store::{
     api_keys::Scope,
-    sessions::{MAX_QUEUED, MAX_TURNS, OnBusy, Sent, Session},
+    sessions::{MAX_QUEUED, OnBusy, Sent, Session},
     submit::{Idempotency, NewExecution},
 };
 use schemars::JsonSchema;
@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::{SessionPath, create::Policy, find};
 use crate::{
     auth::Principal,
-    body::{NO_NUL, SUBMIT_LIMIT, read_json},
+    body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::Target,
     error::{ApiError, ApiResult, Violation},
     extract::Params,
@@ -90,7 +90,7 @@ pub(crate) async fn send(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let session = find(&state, &principal, id).await?;
-    let MessageBody { message, on_busy } = read_json(&headers, body, SUBMIT_LIMIT).await?;
+    let MessageBody { message, on_busy } = read_json(&headers, body, BODY_LIMIT).await?;
     let message = Message { text: message, key, traceparent: (state.hooks.traceparent)(&headers) };
     let sent = submit(&state, &principal, &session, message, on_busy.map(OnBusy::from)).await?;
     let view = |id: ExecutionId, is_queued, stopped: Option<ExecutionId>| SentView {
@@ -165,7 +165,7 @@ pub(super) async fn submit(
         Sent::KeyReused(id) => return Err(ApiError::IdempotencyKeyReused(id)),
         Sent::Busy(id) => return Err(ApiError::SessionBusy(id)),
         Sent::TooManyQueued => return Err(ApiError::TooManyMessages { max: MAX_QUEUED }),
-        Sent::Full => return Err(ApiError::SessionFull { max: MAX_TURNS }),
+        Sent::Full => return Err(ApiError::SessionFull),
         Sent::NotFound => return Err(ApiError::NotFound("session")),
     };
     if is_new {
