@@ -1,7 +1,7 @@
 //! Journal rows: the steps of an execution, with its messages.
 //!
 //! Writes are batched over the executions of one worker and fenced by their leases; reads are per execution. The
-//! worker interprets the steps (`worker::agent::journal`).
+//! worker interprets the steps (the crate `agent`, `journal`).
 
 use std::{collections::HashMap, sync::Arc};
 

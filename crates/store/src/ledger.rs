@@ -1,5 +1,5 @@
 //! The ledger of an execution: every call that may have changed something, and the known state of its effect.
-//! Read from the journal's call steps, whose bodies the worker writes (`worker::agent::journal::calls`).
+//! Read from the journal's call steps, whose bodies the worker writes (`agent::journal::calls`).
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
