@@ -1,13 +1,17 @@
 //! The transcript is stored once, in order, and precedes each message's own.
 
 use longhaul_agent::probe::Point;
-use longhaul_testkit::model::reply_text;
+use longhaul_sdk::ToolEffect;
+use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 
 use super::{Service, id_of};
 use crate::{
     support::fleet::agent,
-    worker::journal::{Holds, quick_fleet},
+    worker::{
+        journal::{Holds, quick_fleet},
+        kit::{TestTool, agent_with},
+    },
 };
 
 #[tokio::test]
@@ -67,6 +71,32 @@ async fn killed_worker_resumes_with_the_same_request() {
         service.transcript(&session).await[1..],
         ["user: one", "assistant: reply 1", "user: two", "assistant: reply 2"]
     );
+}
+
+#[tokio::test]
+async fn recorded_prompt_is_resumed_with_the_transcript() {
+    let service = Service::of(quick_fleet().await, agent_with(&["look"])).await;
+    service.fleet.llm.answer_with(|request| match request.last_text().as_str() {
+        "two" => reply_calls([("look", json!({}))]),
+        _ => reply_text(&format!("reply {}", request.replies() + 1)),
+    });
+    let look = || TestTool::new("look", ToolEffect::ReadOnly, |_, _, _| Ok("seen".into()));
+    let session = service.begin(json!({})).await;
+    let first = service.fleet.worker_with(|builder| builder.tool(look()).unwrap());
+    service.say(&session, "one").await;
+    first.drain().await;
+    let holds = Holds::default();
+    let answer = service.send(&session, "two").await;
+    holds.plan(id_of(&answer), Point::TurnAnswered, 2);
+    let doomed = service.fleet.worker_with(|builder| builder.tool(look()).unwrap().probe(holds.probe()));
+    holds.all_held().await;
+    doomed.kill().await;
+    let _worker = service.fleet.worker_with(|builder| builder.tool(look()).unwrap());
+    assert_eq!(service.fleet.ended(id_of(&answer)).await["status"], "FINISHED");
+    let requests = service.fleet.llm.requests();
+    assert_eq!(requests.len(), 4, "the recorded turn is not asked again");
+    assert_eq!(requests[2].messages(), requests[3].messages());
+    assert_eq!(requests[3].messages().len(), 6, "system, one, its reply, two, the call, its result");
 }
 
 #[tokio::test]
