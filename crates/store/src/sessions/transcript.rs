@@ -72,64 +72,74 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a journal cannot be read.
     pub async fn fold_session(&self, session: SessionId) -> Result<i32, StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        let row = sqlx::query!("select folded, last_seq from sessions where id = $1 for no key update", session.0)
-            .fetch_optional(&mut *transaction)
+        // Read without a transaction, which would hold a connection while the reads wait for others. The write applies
+        // only to what was read; otherwise another fold was faster, and this one reads again.
+        loop {
+            let row = sqlx::query!("select folded, last_seq from sessions where id = $1", session.0)
+                .fetch_optional(&self.pool)
+                .await?;
+            let Some(row) = row else { return Ok(0) };
+            let turns = sqlx::query!(
+                r#"
+                select t.number, t.execution_id, t.state, t.is_rolled_back, p.input::text as "input!"
+                from session_turns t join execution_payloads p on p.execution_id = t.execution_id
+                where t.session_id = $1 and t.number > $2 order by t.number
+                "#,
+                session.0,
+                row.folded,
+            )
+            .fetch_all(&self.pool)
             .await?;
-        let Some(row) = row else { return Ok(0) };
-        let turns = sqlx::query!(
-            r#"
-            select t.number, t.execution_id, t.state, t.is_rolled_back, p.input::text as "input!"
-            from session_turns t join execution_payloads p on p.execution_id = t.execution_id
-            where t.session_id = $1 and t.number > $2 order by t.number
-            "#,
-            session.0,
-            row.folded,
-        )
-        .fetch_all(&mut *transaction)
-        .await?;
-        let ended = turns.iter().take_while(|turn| turn.state == "ended").count();
-        if ended == 0 {
-            return Ok(row.last_seq);
+            let ended = turns.iter().take_while(|turn| turn.state == "ended").count();
+            let Some(last) = turns[..ended].last() else { return Ok(row.last_seq) };
+            let mut fold = Fold::new(self.session_entries(session, row.last_seq).await?, row.last_seq);
+            for turn in &turns[..ended] {
+                let id = ExecutionId(turn.execution_id);
+                let Loaded::Journal(journal) = self.load_journal(id, u8::MAX).await? else {
+                    return Err(StoreError::Corrupt(format!("the journal of {id} is of a newer release")));
+                };
+                let turn = Turn { execution: id, input: &turn.input, is_rolled_back: turn.is_rolled_back };
+                fold.add(&turn, &journal.steps)?;
+            }
+            let (last_seq, added) = fold.finish();
+            self.write_fold(session, (row.folded, last.number), last_seq, &added).await?;
         }
-        let context = self.session_entries(session, row.last_seq).await?;
-        let mut fold = Fold::new(context, row.last_seq);
-        for turn in &turns[..ended] {
-            let id = ExecutionId(turn.execution_id);
-            let Loaded::Journal(journal) = self.load_journal(id, u8::MAX).await? else {
-                return Err(StoreError::Corrupt(format!("the journal of {id} is of a newer release")));
-            };
-            let turn = Turn { execution: id, input: &turn.input, is_rolled_back: turn.is_rolled_back };
-            fold.add(&turn, &journal.steps)?;
-        }
-        let (last_seq, added) = fold.finish();
+    }
+
+    /// Appends `added` to a transcript of which the turns through `from` are part; then those through `to` are. Does
+    /// nothing if another fold was faster.
+    async fn write_fold(
+        &self,
+        session: SessionId,
+        (from, to): (i32, i32),
+        last_seq: i32,
+        added: &[SessionMessage],
+    ) -> Result<(), StoreError> {
         let (first, last): (Vec<Option<i32>>, Vec<Option<i32>>) =
             added.iter().map(|message| message.replaces.unzip()).unzip();
         sqlx::query!(
             r#"
+            with folded as (
+                update sessions set folded = $3, last_seq = $4, bytes = bytes + $5 where id = $1 and folded = $2
+                returning id
+            )
             insert into session_messages (session_id, seq, execution_id, body, replaces_first, replaces_last)
-            select $1, * from unnest($2::int[], $3::uuid[], $4::bytea[], $5::int[], $6::int[])
+            select folded.id, added.* from folded, unnest($6::int[], $7::uuid[], $8::bytea[], $9::int[], $10::int[]) as added
             "#,
             session.0,
+            from,
+            to,
+            last_seq,
+            added.iter().map(|message| message.bytes.len() as i64).sum::<i64>(),
             &added.iter().map(|message| message.seq).collect::<Vec<_>>(),
             &added.iter().map(|message| message.execution.0).collect::<Vec<Uuid>>(),
             &added.iter().map(|message| body::encode(&message.bytes)).collect::<Vec<_>>(),
             &first as &[Option<i32>],
             &last as &[Option<i32>],
         )
-        .execute(&mut *transaction)
+        .execute(&self.pool)
         .await?;
-        sqlx::query!(
-            "update sessions set folded = $2, last_seq = $3, bytes = bytes + $4 where id = $1",
-            session.0,
-            turns[ended - 1].number,
-            last_seq,
-            added.iter().map(|message| message.bytes.len() as i64).sum::<i64>(),
-        )
-        .execute(&mut *transaction)
-        .await?;
-        transaction.commit().await?;
-        Ok(last_seq)
+        Ok(())
     }
 
     /// Folds sessions with an execution that ended before `before` and is no part of the transcript; at most `most`.
