@@ -12,6 +12,7 @@ pub mod limits;
 pub mod message;
 pub(crate) mod named;
 pub mod noted;
+pub mod on_busy;
 pub mod price;
 #[cfg(test)]
 mod properties;
@@ -34,6 +35,7 @@ pub use ids::{
     WorkerId,
 };
 pub use limits::LimitKey;
+pub use on_busy::OnBusy;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};
 pub use queue_name::{InvalidQueueName, QueueName};
 pub use requirements::ServeKey;

@@ -4,9 +4,8 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::OnBusy;
 use crate::{Store, StoreError, erasure::Erasure, submit::Idempotency, tenants::TenantScope, waiting::SessionTurn};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, SessionId, TenantId, WaitReason};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
 const IDLE_END: f64 = 1800.0;

@@ -4,12 +4,11 @@
 use sqlx::{PgConnection, Postgres, Transaction};
 use uuid::Uuid;
 
-use super::OnBusy;
 use crate::{
     Store, StoreError,
     submit::{NewExecution, insert_rows},
 };
-use longhaul_shared::domain::{ExecutionId, SessionId, TenantId};
+use longhaul_shared::domain::{ExecutionId, OnBusy, SessionId, TenantId};
 
 /// Most messages that wait for their turn in one session.
 pub const MAX_QUEUED: i64 = 100;

@@ -16,12 +16,12 @@ use axum::{
 };
 use futures::stream;
 use longhaul_sdk::approvals::ApprovalsSpec;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, SessionId};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId};
 use longhaul_store::{
     api_keys::Scope,
     events::Event,
     history::{Bodies, RecordedStep},
-    sessions::{OnBusy, Session, StopReason},
+    sessions::{Session, StopReason},
     tenants::TenantScope,
 };
 use schemars::JsonSchema;

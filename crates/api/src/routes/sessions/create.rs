@@ -1,10 +1,10 @@
 //! `POST /v1/sessions`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::SessionId;
+use longhaul_shared::domain::{OnBusy, SessionId};
 use longhaul_store::{
     api_keys::Scope,
-    sessions::{Begun, NewSession, OnBusy},
+    sessions::{Begun, NewSession},
     submit::Idempotency,
 };
 use schemars::JsonSchema;
@@ -34,33 +34,11 @@ pub(crate) struct SessionBody {
     /// Policy for a message that arrives while another is answered: `reject`, `enqueue` (when absent), `interrupt` or
     /// `rollback`.
     #[serde(default)]
-    on_busy: Policy,
+    on_busy: OnBusy,
     /// Labels of the session.
     #[serde(default)]
     #[schemars(extend("maxProperties" = 64))]
     metadata: Map<String, Value>,
-}
-
-/// Policy for a message that arrives while another is answered.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Policy {
-    Reject,
-    #[default]
-    Enqueue,
-    Interrupt,
-    Rollback,
-}
-
-impl From<Policy> for OnBusy {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::Reject => Self::Reject,
-            Policy::Enqueue => Self::Enqueue,
-            Policy::Interrupt => Self::Interrupt,
-            Policy::Rollback => Self::Rollback,
-        }
-    }
 }
 
 /// Begins a session with an agent.
@@ -77,7 +55,7 @@ pub(crate) async fn create(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let SessionBody { agent, version, on_busy, metadata } = read_json(&headers, body, BODY_LIMIT).await?;
-    let request = Beginning { agent, version, on_busy: on_busy.into(), metadata: Value::Object(metadata), key };
+    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), key };
     let (id, is_new) = begin(&state, &principal, request).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(find(&state, &principal, id).await?.into())))

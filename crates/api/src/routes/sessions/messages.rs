@@ -1,10 +1,10 @@
 //! `POST` and `GET /v1/sessions/{id}/messages`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, SessionId};
+use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, OnBusy, SessionId};
 use longhaul_store::{
     api_keys::Scope,
-    sessions::{MAX_QUEUED, OnBusy, Sent, Session},
+    sessions::{MAX_QUEUED, Sent, Session},
     submit::{Idempotency, NewExecution},
 };
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::{SessionPath, create::Policy, find};
+use super::{SessionPath, find};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
@@ -38,7 +38,7 @@ pub(crate) struct MessageBody {
     #[schemars(length(min = 1), regex(pattern = NO_NUL), example = "What changed since yesterday?")]
     message: String,
     /// Policy if another message is answered; the session's when absent.
-    on_busy: Option<Policy>,
+    on_busy: Option<OnBusy>,
 }
 
 /// Place of a message in its session.
@@ -92,7 +92,7 @@ pub(crate) async fn send(
     let session = find(&state, &principal, id).await?;
     let MessageBody { message, on_busy } = read_json(&headers, body, BODY_LIMIT).await?;
     let message = Message { text: message, key, traceparent: (state.hooks.traceparent)(&headers) };
-    let sent = submit(&state, &principal, &session, message, on_busy.map(OnBusy::from)).await?;
+    let sent = submit(&state, &principal, &session, message, on_busy).await?;
     let view = |id: ExecutionId, is_queued, stopped: Option<ExecutionId>| SentView {
         session_id: session.id.to_string(),
         execution_id: id.to_string(),
