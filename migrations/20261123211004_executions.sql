@@ -31,6 +31,8 @@ create table executions (
     forked_from uuid,
     forked_before int,
     has_budget boolean not null default false,
+    -- Owner of the budget, if that is not the root of the tree: the session.
+    budget_id uuid,
     -- Session whose message it answers; null outside sessions.
     session_id uuid,
     -- Mutable columns: the state.
@@ -65,6 +67,9 @@ create table executions (
     calls int not null default 0,
     input_tokens bigint not null default 0,
     output_tokens bigint not null default 0,
+    -- Parts of input_tokens that were read from and written to caches of providers.
+    cached_tokens bigint not null default 0,
+    cache_write_tokens bigint not null default 0,
     active_time interval not null default '0',
     -- Cost of the recorded model calls in billionths of a US dollar, as far as prices are known.
     cost bigint not null default 0,
@@ -191,5 +196,60 @@ create table execution_count_changes (
     n bigint not null
 );
 
+-- An execution as it is submitted, before the database adds times and state. Its input and overrides are exact JSON
+-- texts; a child takes its tenant, queue, priority and submitter from its parent.
+create type submission as (
+    id uuid,
+    tenant_id uuid,
+    definition_key text,
+    definition_version_id uuid,
+    agent_key text,
+    agent_version_id uuid,
+    queue text,
+    serve_key text,
+    priority smallint,
+    metadata jsonb,
+    input text,
+    overrides text,
+    run_at timestamptz,
+    deadline_seconds float8,
+    deadline_is_near boolean,
+    active_timeout_seconds float8,
+    submitted_by uuid,
+    traceparent text,
+    idempotency_key text,
+    request_hash bytea,
+    on_exhausted text,
+    max_cost bigint,
+    max_tokens bigint,
+    max_calls bigint
+);
+
 -- Result of `longhaul_admit` for one execution.
 create type admission as (execution_id uuid, keys text[], is_admitted boolean);
+
+-- Row types of a claim (`longhaul_claim`).
+
+-- A tenant claimed from lately, and where the scan of its executions starts: after this rank and id.
+create type claim_line as (queue text, serve_key text, tenant_id uuid, after_rank bigint, after_id uuid);
+
+-- A range of tenant ids in which other tenants with work are looked for; its ends are excluded.
+create type claim_gap as (queue text, serve_key text, above uuid, below uuid);
+
+-- A lane of suspects, with its room over all queues and serve keys.
+create type claim_lane as (queue text, serve_key text, lane smallint, room int);
+
+-- Recent usage of a tenant, in tokens.
+create type tenant_use as (tenant_id uuid, tokens float8);
+
+-- The executions that a claim examines: at most `candidates`, of one tenant at most `per_tenant`. `usual` is the
+-- usage of one execution.
+create type claim_scan as (
+    candidates int,
+    per_tenant int,
+    lines claim_line[],
+    gaps claim_gap[],
+    suspects claim_lane[],
+    usage tenant_use[],
+    usual float8
+);

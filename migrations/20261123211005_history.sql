@@ -23,7 +23,10 @@ create table steps (
     execution_id uuid not null,
     seq int not null,
     attempt int not null,
-    kind text not null check (kind in ('retrieval', 'prompt', 'turn', 'call', 'verdict', 'correction', 'compression')),
+    -- An `aggregation` is a model's judgement or synthesis of the outputs of children.
+    kind text not null check (kind in (
+        'retrieval', 'prompt', 'turn', 'call', 'verdict', 'correction', 'compression', 'aggregation'
+    )),
     state text not null check (state in ('intent', 'live', 'spent')),
     -- SHA-256 of the step's content, for look-up. `occurrence` is the number of earlier spent steps with the same
     -- key.
@@ -38,6 +41,7 @@ create table steps (
     input_tokens int,
     output_tokens int,
     cached_tokens int,
+    cache_write_tokens int,
     -- Cost in billionths of a US dollar; null where no price is known.
     cost bigint,
     started_at timestamptz not null,
@@ -79,6 +83,7 @@ create type journal_step as (
     input_tokens int,
     output_tokens int,
     cached_tokens int,
+    cache_write_tokens int,
     cost bigint,
     took_ms float8
 );
@@ -106,6 +111,8 @@ create type journal_write as (
     calls int,
     input_tokens bigint,
     output_tokens bigint,
+    cached_tokens bigint,
+    cache_write_tokens bigint,
     cost bigint,
     uncosted_turns int,
     is_progress boolean

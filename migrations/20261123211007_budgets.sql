@@ -1,5 +1,5 @@
--- Budgets of execution trees, and the reservations of model calls (core-rules 13). Money is a whole number of
--- billionths of a US dollar.
+-- Budgets of execution trees and of sessions (`root_id` is then the session's id), and the reservations of model calls
+-- (core-rules 13). Money is a whole number of billionths of a US dollar.
 
 create table budgets (
     root_id uuid primary key,
@@ -61,3 +61,17 @@ create table reservations (
 );
 create index reservations_waiting on reservations (root_id, asked_at) where state = 'waiting';
 create index reservations_settled on reservations (root_id) where state = 'settled';
+
+-- A model call for which budget is reserved, under the lease of its attempt. `prompt_cost` is null if the model has no
+-- price; `may_wait` is false where the caller can first count the prompt more closely.
+create type call_reservation as (
+    id uuid,
+    token uuid,
+    step_key bytea,
+    prompt_cost bigint,
+    prompt bigint,
+    reply_price bigint,
+    reply bigint,
+    least_reply bigint,
+    may_wait boolean
+);

@@ -101,3 +101,23 @@ create table provider_rates (
     tokens_at timestamptz not null,
     primary key (provider, model, key)
 ) with (fillfactor = 50);
+
+-- Row types of the functions on endpoints.
+
+-- An attempt that asks for a model call. `call` identifies the call within its execution; its repetitions have the
+-- same.
+create type asking_attempt as (worker uuid, execution uuid, token uuid, call bigint);
+
+-- A call that failed. `stated` is the wait that the endpoint asked for, `patience` the longest wait of the execution
+-- for this endpoint, both in seconds.
+create type failed_call as (
+    attempt asking_attempt,
+    class text,
+    code text,
+    is_quota boolean,
+    stated float8,
+    patience float8
+);
+
+-- A call that was answered with 429. `throttle_id` identifies the answer.
+create type throttled_call as (attempt asking_attempt, throttle_id uuid, patience float8);

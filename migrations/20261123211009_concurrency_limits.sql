@@ -4,8 +4,10 @@
 -- Concurrency limits: at most `max` executions at a time for each value of `expression`.
 create table limit_rules (
     id uuid primary key default gen_random_uuid(),
-    -- A definition or an agent limits its own executions; an operator limits any.
-    source text not null check (source in ('definition', 'agent', 'operator')),
+    -- A definition or an agent limits its own executions; an operator limits any. The one rule of `session` limits the
+    -- messages of sessions, for each tenant and agent (docs/adr/0045-sessions.md); `sub_agent`: children of one
+    -- tenant, or with the subject `fleet` of all (docs/adr/0049-sub-agents.md).
+    source text not null check (source in ('definition', 'agent', 'operator', 'session', 'sub_agent')),
     -- Tenant of the definition or agent, null if shared; for an operator's rule, the tenant it applies to, null
     -- for all.
     tenant_id uuid references tenants,

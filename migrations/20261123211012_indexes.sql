@@ -50,3 +50,14 @@ create table index_chunks (
 );
 
 create index index_chunks_words on index_chunks using gin (words);
+
+-- A document to store. `dimension` and `model` are null for an index that is searched by words alone.
+create type new_document as (
+    id text,
+    content_hash bytea,
+    bytes int,
+    metadata jsonb,
+    chunks int,
+    dimension int,
+    model text
+);

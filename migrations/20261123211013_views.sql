@@ -25,6 +25,8 @@ select
     e.calls,
     e.input_tokens,
     e.output_tokens,
+    e.cached_tokens,
+    e.cache_write_tokens,
     e.created_at,
     e.started_at,
     e.finished_at,
@@ -71,15 +73,16 @@ having sum(c.n) <> 0;
 create view execution_usage as
 select
     s.execution_id,
-    case s.kind when 'turn' then 'model' else 'tool' end as kind,
+    case s.kind when 'call' then 'tool' else 'model' end as kind,
     coalesce(s.name, '') as name,
     count(*) as calls,
     count(*) filter (where s.failure_code is not null) as errors,
     sum(s.input_tokens) as input_tokens,
     sum(s.output_tokens) as output_tokens,
     sum(s.cached_tokens) as cached_tokens,
+    sum(s.cache_write_tokens) as cache_write_tokens,
     sum(s.cost) / 1000000000.0 as cost_usd,
     extract(epoch from sum(s.finished_at - s.started_at))::float8 as seconds
 from steps s
-where s.kind in ('turn', 'call') and s.attempt > 0
+where s.kind in ('turn', 'call', 'aggregation') and s.attempt > 0
 group by s.execution_id, s.kind, coalesce(s.name, '');

@@ -54,6 +54,35 @@ create table session_messages (
     -- First and last number of the messages that this one replaces; null if it is no summary.
     replaces_first int,
     replaces_last int,
+    -- True for a reply that an interrupt cut off.
+    is_interrupted boolean not null default false,
     primary key (session_id, seq),
     check ((replaces_first is null) = (replaces_last is null))
+);
+
+-- A session to create, with its budget if `on_exhausted` is set.
+create type new_session as (
+    id uuid,
+    tenant_id uuid,
+    agent_key text,
+    agent_version int,
+    on_busy text,
+    metadata jsonb,
+    submitted_by uuid,
+    idempotency_key text,
+    request_hash bytea,
+    on_exhausted text,
+    max_cost bigint,
+    max_tokens bigint,
+    max_calls bigint
+);
+
+-- A message to append to a transcript.
+create type transcript_message as (
+    seq int,
+    execution_id uuid,
+    body bytea,
+    replaces_first int,
+    replaces_last int,
+    is_interrupted boolean
 );

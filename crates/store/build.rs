@@ -23,9 +23,9 @@ fn main() -> io::Result<()> {
             return Err(io::Error::other(format!("functions that name each other: {:?}", waiting.keys())));
         };
         waiting.remove(&name);
-        let path = folder.join(format!("{name}.sql"));
-        let path = path.display();
-        writeln!(list, "({name:?}, include_str!({:?})),", path.to_string()).map_err(io::Error::other)?;
+        // Below the crate as it is when it is compiled: a moved checkout keeps the result of this script.
+        let path = format!("concat!(env!(\"CARGO_MANIFEST_DIR\"), \"/../../migrations/functions/{name}.sql\")");
+        writeln!(list, "({name:?}, include_str!({path})),").map_err(io::Error::other)?;
     }
     list.push(']');
     let out = env::var("OUT_DIR").map_err(io::Error::other)?;

@@ -1,5 +1,5 @@
 -- Tells a parent that a child ended, in the transaction that ends the child; there is no other way (core-rules
--- 3). The end of the last open child makes a parent runnable that is parked for an event; a park under way is
+-- 3). An end that ends one of the parent's waits makes it runnable if it is parked for an event; a park under way is
 -- caught by `wake_seq`. Volatile, so that each statement has its own snapshot and sees rows it waited for. Lock
 -- order: the child (the caller's), then the parent.
 create or replace function longhaul_child_ended(child executions) returns void
@@ -13,7 +13,10 @@ begin
     if not found then
         return;
     end if;
-    is_woken := parent.open_children = 1 and coalesce(parent.wait_reason, '') in ('children', 'approval', 'input');
+    is_woken := coalesce(parent.wait_reason, '') in ('children', 'approval', 'input')
+        and longhaul_children_over(parent.id);
+    -- A wait wakes the parent once.
+    delete from child_waits w where w.parent_id = parent.id and longhaul_wait_over(w);
     insert into events (execution_id, seq, at, kind, data)
     values (parent.id, parent.event_seq + 1, child.finished_at, 'child_ended', jsonb_strip_nulls(jsonb_build_object(
         'child_id', child.id, 'status', child.status, 'failure_code', child.failure_code, 'open_children',

@@ -1,25 +1,20 @@
--- Claims the next runnable executions: at most `room` leases of at most `candidates` executions examined. If
--- there are more, in fair order: one bounded index scan per tenant with work; tenants by recent usage; within a
--- tenant, started before new, then by rank. Lanes of suspects have a room of their own. Executions that a
--- concurrency limit holds back are parked and returned with the keys they wait for; those that cannot be decided
--- at once stay as they are.
+-- Claims the next runnable executions for a worker: at most `room`, among those that `scan` names. Its duties, each
+-- with its test in tests/it:
 --
--- known_*: tenants claimed from lately, and where their scans start; gap_*: ranges in which other tenants are
--- looked for, `max_found` in all; suspect_*: lanes with their room; used_*: recent usage of tenants, in tokens;
--- `usual`: usage of one execution.
---
--- Returns the payload columns that its caller needs. A statement in here sees rows committed while the call is
--- under way, the query around the call does not: a join there would lose executions submitted in between, claimed
--- but never returned.
+-- * A dead worker claims nothing: its row is locked first (store/fences.rs).
+-- * Each claimed execution gets a fresh lease token, its event and its count in one statement (store/audit.rs).
+-- * Fair order: tenants by recent usage; within a tenant started before new, then by rank (store/fair_order.rs).
+-- * Suspects have a room of their own (store/reaping.rs).
+-- * Executions that a concurrency limit holds back are parked and returned with the keys they wait for; those that
+--   cannot be decided at once stay as they are (store/slots.rs).
+-- * No other claim waits: executions not taken are not locked, and locked ones are skipped (store/claims.rs).
+-- * If the room suffices for all that is runnable, nothing is weighed (store/claims.rs, ADR 22).
+-- * An execution submitted during the call is returned with its payload (store/claims.rs). A statement in here sees
+--   rows committed while the call is under way, the query around the call does not: a join there would lose them.
+-- * No plan depends on the size of a table when it was made (store/costs.rs).
 --
 -- Lock order: the worker's row (key share), executions, slots; the last two with `skip locked`.
-create or replace function longhaul_claim(
-    worker uuid, room int, candidates int, per_tenant bigint,
-    known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
-    gap_queues text[], gap_serves text[], gap_aboves uuid[], gap_belows uuid[], max_found bigint,
-    suspect_queues text[], suspect_serves text[], suspect_lanes smallint[], suspect_rooms int[],
-    used_tenants uuid[], used_tokens float8[], usual float8
-) returns table (
+create or replace function longhaul_claim(worker uuid, room int, scan claim_scan) returns table (
     execution executions, is_new boolean, refused_keys text[], overrides json, input json, traceparent text
 )
     language plpgsql volatile
@@ -30,11 +25,19 @@ declare
     places tid[];
     ids uuid[];
     has_limits boolean;
-    is_choosy boolean;
+    -- True if children have a limit.
+    limits_children boolean;
+    is_weighed boolean;
     limits admission[];
     done int;
 begin
-    select exists (select from limit_rules) into has_limits
+    -- The rules of sessions and children cost other work nothing: the messages of sessions are in one queue, and
+    -- children are looked for among the candidates.
+    select exists (select from limit_rules where source not in ('session', 'sub_agent'))
+        or exists (select from unnest(scan.gaps) as gap where gap.queue = 'interactive')
+            and exists (select from executions x where x.wait_reason = 'worker' and x.queue = 'interactive'),
+        exists (select from limit_rules where source = 'sub_agent')
+    into has_limits, limits_children
     from workers w where w.id = worker and w.dead_at is null for key share;
     if not found then
         return;
@@ -43,34 +46,32 @@ begin
     for _look in 1..2 loop
         -- All runnable executions, up to the room and one more; skipped after a full batch, when more are likely.
         -- Read without locks, so that executions not taken block no other claim.
-        is_choosy := has_limits or cardinality(known_tenants) > 0;
-        if not is_choosy then
-            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, candidates)
-                or bool_or(x.lane > 0)
-            into places, is_choosy
-            from unnest(gap_queues, gap_serves) as gap (queue, serve_key) cross join lateral (
+        is_weighed := has_limits or cardinality(scan.lines) > 0;
+        if not is_weighed then
+            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, scan.candidates)
+                or bool_or(x.lane > 0) or limits_children and bool_or(x.is_child)
+            into places, is_weighed
+            from unnest(scan.gaps) as gap cross join lateral (
                 select x.ctid as place, x.id, x.lane, x.started_at is null as is_new,
+                    x.parent_id is not null as is_child,
                     longhaul_claim_rank(x.created_at, x.priority) as rank
                 from executions x
                 where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
-                limit least(room, candidates) + 1
+                limit least(room, scan.candidates) + 1
             ) x;
             if places is null then
                 return;
             end if;
         end if;
 
-        if is_choosy then
-            select w.places, w.ids into places, ids
-            from longhaul_weigh(
-                candidates, per_tenant, known_queues, known_serves, known_tenants, known_ranks, known_ids,
-                gap_queues, gap_serves, gap_aboves, gap_belows, max_found,
-                suspect_queues, suspect_serves, suspect_lanes, suspect_rooms, used_tenants, used_tokens, usual
-            ) w;
+        if is_weighed then
+            select w.places, w.ids into places, ids from longhaul_weigh(scan) w;
             if ids is null then
                 return;
             end if;
-            if has_limits then
+            if has_limits or limits_children and exists (
+                select from executions x where x.id = any (ids) and x.parent_id is not null
+            ) then
                 select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits
                     from longhaul_admit(ids, room) a;
                 return query
@@ -92,7 +93,7 @@ begin
             -- index, so that rows are found by ctid even under a plan made for an empty table.
             select t.place, e.started_at is null as is_new, t.number
             from unnest(places) with ordinality as t (place, number) join executions e on e.ctid = t.place
-            where e.wait_reason is not distinct from 'worker' and (is_choosy or e.lane = 0)
+            where e.wait_reason is not distinct from 'worker' and (is_weighed or e.lane = 0)
             for update of e skip locked
         ),
         claimed as (
@@ -131,11 +132,11 @@ begin
         order by c.number;
         get diagnostics done = row_count;
         -- A locked row cannot have moved. If one had, its slots would be taken for nothing.
-        if is_choosy and done <> coalesce(cardinality(places), 0) then
+        if is_weighed and done <> coalesce(cardinality(places), 0) then
             raise exception 'of % locked executions % were found', cardinality(places), done
                 using errcode = 'serialization_failure';
         end if;
-        exit when is_choosy or done > 0;
+        exit when is_weighed or done > 0;
     end loop;
 end
 $$;

@@ -1,12 +1,13 @@
--- Adds the extension pgvector and the column `embedding`. Returns false if the server does not have the extension
--- or this role may not create it: indexes are then searched by words alone. Run by `longhaul migrate`, and again
--- before the first embedding is stored.
+-- Adds the extension pgvector and the columns `embedding`. Returns false if the server does not have the extension
+-- or this role may not create it: indexes and memories are then searched by words alone. Run by `longhaul migrate`, and
+-- again before the first embedding is stored.
 create or replace function longhaul_enable_vectors() returns boolean
     language plpgsql volatile
     as $$
 begin
-    if exists (
-        select from pg_attribute where attrelid = 'index_chunks'::regclass and attname = 'embedding'
+    if (
+        select count(*) = 2 from pg_attribute
+        where attrelid in ('index_chunks'::regclass, 'memory_episodes'::regclass) and attname = 'embedding'
             and not attisdropped
     ) then
         return true;
@@ -16,6 +17,7 @@ begin
     end if;
     create extension if not exists vector;
     alter table index_chunks add column if not exists embedding vector;
+    alter table memory_episodes add column if not exists embedding vector;
     return true;
 exception when insufficient_privilege then
     return false;

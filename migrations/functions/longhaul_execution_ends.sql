@@ -5,6 +5,7 @@ create or replace function longhaul_execution_ends() returns trigger
 begin
     if new.children > 0 then
         insert into ending_parents (execution_id) values (new.id) on conflict do nothing;
+        delete from child_waits where parent_id = new.id and new.finished_at is not null;
     end if;
     if new.finished_at is not null and new.parent_id is not null then
         perform longhaul_child_ended(new);

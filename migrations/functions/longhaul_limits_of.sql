@@ -3,9 +3,9 @@ create or replace function longhaul_limits_of(ids uuid[])
     returns table (execution_id uuid, rule_id uuid, key text, value text)
     language sql stable
     as $$
-        select needed.id, needed.rule_id, needed.rule_id || '=' || told.value, told.value
+        select needed.id, needed.rule_id, needed.rule_id || '=' || needed.prefix || told.value, told.value
         from (
-            select e.id, r.id as rule_id, r.value as only_value,
+            select e.id, r.id as rule_id, r.value as only_value, '' as prefix,
                 longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.metadata) as value
             from executions e
             join limit_rules r on r.source = 'definition' and r.subject = e.definition_key
@@ -13,7 +13,7 @@ create or replace function longhaul_limits_of(ids uuid[])
                     where v.id = e.definition_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
                 e.metadata)
             from executions e
             join limit_rules r on r.source = 'agent' and r.subject = e.agent_key
@@ -21,18 +21,26 @@ create or replace function longhaul_limits_of(ids uuid[])
                     where v.id = e.agent_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
                 e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id is null
             where e.id = any (ids)
             union all
             -- A branch of its own, so that no tenant's rules are compared with another's executions.
-            select e.id, r.id, r.value, longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
+            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
                 e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id = e.tenant_id
             where e.id = any (ids)
+            union all
+            select e.id, r.id, r.value, e.tenant_id || ' ', e.agent_key
+            from executions e join limit_rules r on r.source = 'session'
+            where e.id = any (ids) and e.session_id is not null
+            union all
+            select e.id, r.id, r.value, '', case r.subject when 'fleet' then 'fleet' else e.tenant_id::text end
+            from executions e join limit_rules r on r.source = 'sub_agent'
+            where e.id = any (ids) and e.parent_id is not null
         ) needed
         cross join lateral (
             select case when length(needed.value) <= 200 then needed.value

@@ -3,7 +3,7 @@
 -- not counted. Locks the breaker's row, and no execution's.
 create or replace function longhaul_provider_throttled(
     of_provider text, of_model text, of_key text, in_flight int, most int, shut_for float8,
-    ids uuid[], tokens uuid[], calls bigint[], throttle_ids uuid[], patiences float8[]
+    throttled throttled_call[]
 ) returns table (place bigint, streak int, calls_at_once int, shut_until timestamptz)
     language plpgsql volatile
     as $$
@@ -28,8 +28,9 @@ begin
     where x.provider = of_provider and x.model = of_model and x.key = of_key;
     return query
     with told as materialized (
-        select t.* from unnest(ids, tokens, calls, throttle_ids, patiences)
-            with ordinality as t (id, token, call, throttle_id, patience, place)
+        select (t.attempt).execution as id, (t.attempt).token, (t.attempt).call, t.throttle_id, t.patience,
+            t.ordinality as place
+        from unnest(throttled) with ordinality as t
     ),
     counted as (
         insert into provider_waits as w (

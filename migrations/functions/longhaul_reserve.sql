@@ -1,16 +1,13 @@
 -- Reserves budget for model calls of attempts that this worker holds. Returns one row per item it could examine:
 -- for a missing one another statement has locked the row, or the lease is lost. Grants within a tree in the order
 -- of the items. A call whose prompt and longest reply do not fit is granted a shorter reply, of at least
--- `least_replies` tokens; `reply_limit` is what was granted. `may_wait` is false where the caller can first count
--- the prompt more closely: the verdict is then 'short', and nothing is stored.
+-- `least_reply` tokens; `reply_limit` is the limit granted. One that does not fit and may not wait is answered 'short',
+-- and nothing is stored.
 --
 -- Lock order: the worker's row (key share), budgets by root, executions, reservations; budgets and executions
 -- with `skip locked`.
-create or replace function longhaul_reserve(
-    worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[],
-    reply_prices bigint[],
-    replies bigint[], least_replies bigint[], may_wait boolean[]
-) returns table (place int, verdict text, wake_seq int, reply_limit bigint)
+create or replace function longhaul_reserve(worker uuid, items call_reservation[])
+    returns table (place int, verdict text, wake_seq int, reply_limit bigint)
     language plpgsql volatile
     as $$
 #variable_conflict use_column
@@ -28,13 +25,10 @@ begin
         return;
     end if;
     for item in
-        select asked.*, coalesce(x.root_id, x.id) as root
-        from unnest(ids, tokens, step_keys, prompt_costs, prompts, reply_prices, replies, least_replies,
-            may_wait) with ordinality
-            as asked (id, token, step_key, prompt_cost, prompt, reply_price, reply, least_reply, may_wait, place)
-        join executions x on x.id = asked.id
+        select asked.*, asked.ordinality as place, coalesce(x.budget_id, x.root_id, x.id) as root
+        from unnest(items) with ordinality as asked join executions x on x.id = asked.id
         where x.has_budget
-        order by coalesce(x.root_id, x.id), asked.place
+        order by coalesce(x.budget_id, x.root_id, x.id), asked.ordinality
     loop
         if root is distinct from item.root then
             root := item.root;
@@ -48,7 +42,8 @@ begin
         end if;
         continue when not is_at_hand;
         select * into e from executions x
-        where x.id = item.id and coalesce(x.root_id, x.id) = root and x.worker_id is not distinct from worker
+        where x.id = item.id and coalesce(x.budget_id, x.root_id, x.id) = root
+            and x.worker_id is not distinct from worker
             and x.lease_token = item.token
         for no key update skip locked;
         continue when not found;

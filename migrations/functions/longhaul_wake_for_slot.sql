@@ -1,5 +1,5 @@
--- Releases up to `n` executions, at most 200, that wait for a call to a full endpoint to end; none before the
--- time at which the endpoint takes calls again. Locks the waits, then executions, with `skip locked`.
+-- Releases up to `n` executions, at most 200, that wait for a call to a full endpoint to end; none while the endpoint
+-- takes no calls for longer than an attempt waits in memory. Locks the waits, then executions, with `skip locked`.
 create or replace function longhaul_wake_for_slot(of_provider text, of_model text, of_key text, n int)
     returns setof uuid
     language plpgsql volatile
@@ -11,7 +11,7 @@ declare
 begin
     if exists (
         select from provider_breakers
-        where provider = of_provider and model = of_model and key = of_key and closed_until > longhaul_now()
+        where provider = of_provider and model = of_model and key = of_key and closed_until > longhaul_now() + interval '2 seconds'
     ) then
         return;
     end if;

@@ -1,27 +1,21 @@
--- Chooses and locks the next executions of these tenants, gaps and lanes of suspects in fair order: at most
--- `candidates`. Executions that another claim has locked are skipped, not waited for. The parameters are those of
--- `longhaul_claim`.
-create or replace function longhaul_weigh(
-    candidates int, per_tenant bigint,
-    known_queues text[], known_serves text[], known_tenants uuid[], known_ranks bigint[], known_ids uuid[],
-    gap_queues text[], gap_serves text[], gap_aboves uuid[], gap_belows uuid[], max_found bigint,
-    suspect_queues text[], suspect_serves text[], suspect_lanes smallint[], suspect_rooms int[],
-    used_tenants uuid[], used_tokens float8[], usual float8,
-    out places tid[], out ids uuid[], out news boolean[]
-)
+-- Chooses and locks the next executions in fair order: at most `scan.candidates`. Within a tenant the queue
+-- `interactive` is first: a person waits there. Tenants are ordered by their use all the same, so no tenant's messages
+-- hold up another's work. Executions that another claim has locked are skipped, not waited for.
+create or replace function longhaul_weigh(scan claim_scan, out places tid[], out ids uuid[])
     language plpgsql volatile
     as $$
 #variable_conflict use_variable
+declare
+    -- Most tenants looked for in the gaps.
+    max_found constant int := 200;
 begin
     with line as materialized (
-        select known.*
-        from unnest(known_queues, known_serves, known_tenants, known_ranks, known_ids)
-            as known (queue, serve_key, tenant_id, after_rank, after_id)
+        select known.* from unnest(scan.lines) as known
         union all
         (
             select gap.queue, gap.serve_key, found.tenant_id, -9223372036854775808,
                 '00000000-0000-0000-0000-000000000000'::uuid
-            from unnest(gap_queues, gap_serves, gap_aboves, gap_belows) as gap (queue, serve_key, above, below)
+            from unnest(scan.gaps) as gap
             cross join lateral (
                 with recursive found (tenant_id) as (
                     (
@@ -52,7 +46,7 @@ begin
     -- Number of each line's executions that would be next, read without locks, so that those not taken block no
     -- other claim. A single line needs no such look: all that is taken is its own.
     wanted as materialized (
-        select line.*, half.is_new, candidates::bigint as n
+        select line.*, half.is_new, scan.candidates::bigint as n
         from line cross join (values (false), (true)) as half (is_new)
         where (select count(*) from line) = 1
         union all
@@ -70,21 +64,25 @@ begin
                         case when half.is_new then line.after_id else '00000000-0000-0000-0000-000000000000'::uuid end
                     )
                 order by longhaul_claim_rank(x.created_at, x.priority), x.id
-                limit per_tenant
+                limit scan.per_tenant
             ) head
-            left join unnest(used_tenants, used_tokens) as used (tenant_id, tokens) on used.tenant_id = line.tenant_id
+            left join unnest(scan.usage) as used on used.tenant_id = line.tenant_id
             where (select count(*) from line) > 1
             order by coalesce(used.tokens, 0)
-                + usual * row_number() over (partition by line.tenant_id order by half.is_new, head.rank, head.id),
-                half.is_new, head.rank, head.id
-            limit candidates
+                + scan.usual * row_number() over (
+                    partition by line.tenant_id
+                    order by line.queue <> 'interactive', half.is_new, head.rank, head.id
+                ),
+                line.queue <> 'interactive', half.is_new, head.rank, head.id
+            limit scan.candidates
         ) next
         group by next.queue, next.serve_key, next.tenant_id, next.after_rank, next.after_id, next.is_new
     ),
     candidate as materialized (
         select e.* from wanted cross join lateral (
-            select x.ctid as place, x.id, x.tenant_id, x.lane, (x.started_at is null) as is_new,
-                longhaul_claim_rank(x.created_at, x.priority) as rank, candidates as lane_room
+            select x.ctid as place, x.id, x.tenant_id, x.lane, x.queue <> 'interactive' as is_batch,
+                (x.started_at is null) as is_new,
+                longhaul_claim_rank(x.created_at, x.priority) as rank, scan.candidates as lane_room
             from executions x
             where x.wait_reason = 'worker' and x.queue = wanted.queue and x.serve_key = wanted.serve_key and x.lane = 0
                 and x.tenant_id = wanted.tenant_id and (x.started_at is null) = wanted.is_new
@@ -97,10 +95,8 @@ begin
             for update skip locked
         ) e
         union all
-        select s.* from unnest(suspect_queues, suspect_serves, suspect_lanes, suspect_rooms)
-            as suspect (queue, serve_key, lane, room)
-        cross join lateral (
-            select x.ctid, x.id, x.tenant_id, x.lane, (x.started_at is null),
+        select s.* from unnest(scan.suspects) as suspect cross join lateral (
+            select x.ctid, x.id, x.tenant_id, x.lane, x.queue <> 'interactive', (x.started_at is null),
                 longhaul_claim_rank(x.created_at, x.priority), suspect.room
             from executions x
             where x.wait_reason = 'worker' and x.queue = suspect.queue and x.serve_key = suspect.serve_key
@@ -114,20 +110,26 @@ begin
         select placed.* from (
             -- A lane has one room for all queues and serve keys together.
             select shared.*,
-                row_number() over (partition by shared.lane order by share, shared.is_new, rank, shared.id)
-                as place_in_lane
+                row_number() over (
+                    partition by shared.lane order by share, shared.is_batch, shared.is_new, rank, shared.id
+                ) as place_in_lane
             from (
                 select c.*, coalesce(used.tokens, 0)
-                    + usual * row_number() over (partition by c.tenant_id order by c.is_new, c.rank, c.id) as share
+                    + scan.usual * row_number() over (
+                        partition by c.tenant_id order by c.is_batch, c.is_new, c.rank, c.id
+                    ) as share
                 from candidate c
-                left join unnest(used_tenants, used_tokens) as used (tenant_id, tokens) on used.tenant_id = c.tenant_id
+                left join unnest(scan.usage) as used on used.tenant_id = c.tenant_id
             ) shared
         ) placed
         where placed.place_in_lane <= placed.lane_room
-        order by share, placed.is_new, rank, placed.id
-        limit candidates
+        order by share, placed.is_batch, placed.is_new, rank, placed.id
+        limit scan.candidates
     )
-    select array_agg(p.place), array_agg(p.id), array_agg(p.is_new) into places, ids, news
-    from (select picked.place, picked.id, picked.is_new from picked order by share, picked.is_new, rank, picked.id) p;
+    select array_agg(p.place), array_agg(p.id) into places, ids
+    from (
+        select picked.place, picked.id from picked
+        order by share, picked.is_batch, picked.is_new, rank, picked.id
+    ) p;
 end
 $$;

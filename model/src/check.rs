@@ -1,6 +1,10 @@
 //! Runs the checker.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Debug,
+    hash::Hash,
+    time::{Duration, Instant},
+};
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -24,9 +28,19 @@ pub struct Checked {
 /// Checks every state of a scenario; for a broken twin, until the first violation.
 #[must_use]
 pub fn check(scenario: &Scenario) -> Checked {
+    explore(Machine { scenario: scenario.clone() }, scenario.broken.is_some())
+}
+
+/// Checks every state of a model, or stops at the first violation.
+pub(crate) fn explore<M>(model: M, stops_at_violation: bool) -> Checked
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Clone + PartialEq + Hash + Debug + Send + Sync,
+    M::Action: Clone + PartialEq + Debug,
+{
     let started = Instant::now();
-    let finish = if scenario.broken.is_some() { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
-    let checker = Machine { scenario: scenario.clone() }.checker().threads(2).finish_when(finish).spawn_bfs().join();
+    let finish = if stops_at_violation { HasDiscoveries::AnyFailures } else { HasDiscoveries::All };
+    let checker = model.checker().threads(2).finish_when(finish).spawn_bfs().join();
     let mut broken = Vec::new();
     let mut something_finishes = false;
     for (name, path) in checker.discoveries() {

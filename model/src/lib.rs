@@ -3,7 +3,8 @@
 //!
 //! Reading order: [`rows`] is the contents of Postgres; [`statement`] has the store's statements, `locks` their
 //! locks and `writes` their writes; [`machine`] has their senders and the faults; [`properties`] has the
-//! properties. A [`Scenario`] bounds a run; a [`Broken`] rule makes a twin that must fail.
+//! properties. A [`Scenario`] bounds a run; a [`Broken`] rule makes a twin that must fail. [`sessions`] is a model of
+//! its own.
 
 pub mod check;
 mod locks;
@@ -13,6 +14,7 @@ mod process;
 pub mod properties;
 pub mod rows;
 pub mod scenario;
+pub mod sessions;
 pub mod statement;
 mod writes;
 

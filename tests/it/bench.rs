@@ -150,3 +150,12 @@ async fn duties_run_as_often_in_a_larger_fleet() {
         assert!(runs(small) < 2.6 && runs(large) < 2.6, "{duty}: {printed}");
     }
 }
+
+#[tokio::test]
+async fn chat_counts_every_piece_and_reader() {
+    let arguments = ["--chats", "2", "--pieces", "10", "--idle", "20", "--seconds", "1", "--reconnects", "10"];
+    let printed = run(&[&["chat"], &arguments[..]].concat()).await;
+    assert_eq!(printed["pieces"], 20);
+    assert!(printed["p99_ms"].as_f64() >= printed["p50_ms"].as_f64(), "{printed}");
+    assert!(printed["reconnected_after_seconds"].as_f64() > Some(0.0), "{printed}");
+}

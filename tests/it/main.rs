@@ -8,6 +8,8 @@ mod api;
 #[cfg(test)]
 mod bench;
 #[cfg(test)]
+mod caller_tools;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod contract;
@@ -18,9 +20,15 @@ mod docs;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
+mod files;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod llm;
+#[cfg(test)]
+mod memory;
+#[cfg(test)]
+mod projects;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
@@ -28,7 +36,10 @@ mod retrieval;
 #[cfg(all(test, target_os = "linux"))]
 mod sandbox;
 #[cfg(test)]
+mod schedules;
+#[cfg(test)]
 mod sessions;
+mod skills;
 #[cfg(test)]
 mod store;
 #[cfg(test)]
@@ -47,3 +58,5 @@ mod upgrade;
 mod verify;
 #[cfg(test)]
 mod worker;
+#[cfg(all(test, target_os = "linux"))]
+mod workspaces;

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::{
     Agent,
-    admission::{Admission, ReadyCall, Waiting},
-    journal::{Journal, Wanted},
+    journal::{Wanted, Writer},
+    ready_call::{Admission, ReadyCall, Waiting},
 };
 
 /// Maximum replacements of one call, with one decision each.
@@ -38,7 +38,7 @@ pub(super) fn is_free(agent: &Agent, call: &ToolCall) -> bool {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn consult(agent: &Agent, journal: &mut Journal, mut call: ReadyCall) -> Step<Admission> {
+pub(super) async fn consult(agent: &Agent, journal: &mut Writer, mut call: ReadyCall) -> Step<Admission> {
     let mut decisions = journal.requests_of_call(RequestKind::Approval, &call.key).await?.into_iter();
     for round in 0..MAX_ROUNDS {
         let request = match decisions.next() {
@@ -78,7 +78,7 @@ pub(super) async fn consult(agent: &Agent, journal: &mut Journal, mut call: Read
                 let because = request.reason.as_deref().map_or_else(String::new, |reason| format!(": {reason}"));
                 return Ok(rejected(agent, &call.tool, format!("action rejected by user{because}")));
             }
-            RequestState::Expired | RequestState::Answered | RequestState::Closed => {
+            RequestState::Expired | RequestState::Answered | RequestState::Failed | RequestState::Closed => {
                 let message = "nobody decided on this action in the time that was given; it did not run";
                 return Ok(rejected(agent, &call.tool, message.to_owned()));
             }

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::{
     Agent,
-    admission::{ReadyCall, Waiting},
-    journal::{Journal, Wanted},
-    transcript::hash_parts,
+    journal::{Wanted, Writer},
+    messages::hash_parts,
+    ready_call::{ReadyCall, Waiting},
 };
 
 /// State of a gate.
@@ -34,7 +34,7 @@ pub(super) enum ApprovalGate {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, path: &Path) -> Step<ApprovalGate> {
+pub(super) async fn ask(agent: &Agent, journal: &mut Writer, call: &ToolCall, path: &Path) -> Step<ApprovalGate> {
     let name = path.to_string();
     let key = hash_parts(&[b"gate", name.as_bytes()]);
     let request = match journal.requests_of_call(RequestKind::Approval, &key).await?.pop() {
@@ -70,8 +70,10 @@ pub(super) async fn ask(agent: &Agent, journal: &mut Journal, call: &ToolCall, p
             let because = request.reason.map_or_else(String::new, |reason| format!(": {reason}"));
             refused(format!("action rejected by user{because}"))
         }
-        RequestState::Replaced | RequestState::Expired | RequestState::Answered | RequestState::Closed => {
-            refused(format!("{name} was not given; the call did not run"))
-        }
+        RequestState::Replaced
+        | RequestState::Expired
+        | RequestState::Answered
+        | RequestState::Failed
+        | RequestState::Closed => refused(format!("{name} was not given; the call did not run")),
     })
 }

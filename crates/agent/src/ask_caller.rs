@@ -12,18 +12,17 @@ use serde_json::Value;
 
 use super::{
     Agent,
-    admission::{ReadyCall, Waiting},
-    host_tools::HostToolAnswer,
-    journal::{Journal, Wanted},
+    journal::{Wanted, Writer},
+    ready_call::{HostToolAnswer, ReadyCall, Waiting},
 };
 
 /// The answer, or the wait for it.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall) -> Step<HostToolAnswer> {
+pub(super) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
     let refuse = |error: CallError| {
-        HostToolAnswer::Answered(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments))
+        HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments)))
     };
     let mut asked = journal.requests_of_call(RequestKind::Question, &call.key).await?;
     let request = match asked.pop() {
@@ -57,10 +56,11 @@ pub(super) async fn call(agent: &Agent, journal: &mut Journal, call: &ReadyCall)
             let answer = String::from_utf8(request.decision_body.unwrap_or_default()).map_err(|_| {
                 Failure::permanent(FailureCode::INTERNAL_ERROR, "the stored answer to a question cannot be read")
             })?;
-            HostToolAnswer::Answered(agent.toolbox.answer(&call.tool, answer))
+            HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, answer)))
         }
         RequestState::Expired
         | RequestState::Closed
+        | RequestState::Failed
         | RequestState::Approved
         | RequestState::Edited
         | RequestState::Replaced

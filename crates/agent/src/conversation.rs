@@ -19,7 +19,7 @@ pub struct JournaledConversation<'a> {
 #[async_trait]
 impl Conversation for JournaledConversation<'_> {
     fn say(&mut self, message: &str) {
-        self.journal.say_own(message);
+        self.journal.transcript.say_own(message);
     }
 
     async fn ask(&mut self) -> Step<String> {
@@ -29,7 +29,7 @@ impl Conversation for JournaledConversation<'_> {
     async fn judge(&mut self, validators: &[Arc<dyn Validator>], response: &str) -> Step<Option<ValidatorResponse>> {
         // With an output schema, validators see the canonical JSON text; text that is not JSON is passed unchanged.
         let canonical = self.output_schema.and_then(|_| answer::parse(response).ok()).map(|value| value.to_string());
-        let scratchpad = self.journal.scratchpad().clone();
+        let scratchpad = self.journal.transcript.scratchpad.clone();
         let validation = Validation {
             response: canonical.as_deref().unwrap_or(response),
             input: self.input,
@@ -44,6 +44,6 @@ impl Conversation for JournaledConversation<'_> {
     }
 
     fn scratchpad(&self) -> &ToolScratchpad {
-        self.journal.scratchpad()
+        &self.journal.transcript.scratchpad
     }
 }

@@ -1,9 +1,11 @@
 //! Dependencies that all agents of a process share.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
+use longhaul_files::Files;
 use longhaul_llm::{health::Health, registry::Models};
 use longhaul_queue::producer::WakeupPublisher;
+use longhaul_sdk::context::ContextProvider;
 use longhaul_shared::{
     config::{BudgetConfig, McpConfig},
     domain::Prices,
@@ -11,7 +13,10 @@ use longhaul_shared::{
 use longhaul_store::Store;
 use longhaul_tools::ToolSources;
 
-use super::{orchestrator::permits::CallPermits, prepared::PreparedAgents, probe::Probe};
+use super::{
+    journal::SubAgentSlots, orchestrator::permits::CallPermits, prepared::PreparedAgents, probe::Probe,
+    workspace::sandbox::SandboxClient,
+};
 
 /// Dependencies of the agent loop and its journal.
 #[derive(Debug)]
@@ -23,6 +28,7 @@ pub struct AgentDeps {
     pub prices: Prices,
     /// Reply limits of calls under a budget.
     pub budget: BudgetConfig,
+    pub sub_agents: SubAgentSlots,
     pub tools: ToolSources,
     /// The installation's own organisation. Policy rules that name an agent mean agents of this organisation.
     pub own_org: String,
@@ -30,6 +36,21 @@ pub struct AgentDeps {
     pub tool_servers: McpConfig,
     pub agents: PreparedAgents,
     pub probe: Probe,
+    /// The bytes of files, and the memory for them.
+    pub files: Files,
+    /// The sandbox of the tools of workspaces; `None` if the worker has none.
+    pub workspaces: Option<SandboxClient>,
     /// Limits concurrent tool calls.
     pub call_permits: CallPermits,
+    pub context: Context,
+}
+
+/// Memory and projects of conversations, if the application has any.
+#[derive(Clone, Default)]
+pub struct Context(pub Option<Arc<dyn ContextProvider>>);
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Context").field(&self.0.is_some()).finish()
+    }
 }

@@ -13,15 +13,22 @@ mod run;
 mod admission;
 mod approval;
 mod approval_gate;
+mod artifacts;
 mod ask_caller;
+mod caller_tools;
 mod host_tools;
+pub mod load_skill;
+mod memory;
 mod orchestrator;
 pub mod policy;
-mod spawn_sub_agent;
+mod ready_call;
+mod sub_agents;
+mod workspace;
 
 // Durable steps, and permission to launch them.
 pub mod journal;
 pub mod lease;
+mod messages;
 pub mod moment;
 pub mod probe;
 pub mod suspects;
@@ -33,16 +40,17 @@ pub mod prepared;
 pub mod profile;
 pub mod prompt;
 pub mod tool_list;
-mod transcript;
 
 // Verdicts on answers.
 pub mod validators;
 
 pub use orchestrator::permits::CallPermits;
+pub use workspace::sandbox::SandboxClient;
 
 use longhaul_llm::{Message, health::Route};
 use longhaul_sdk::{AgentConfig, Failure};
 use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
+use longhaul_store::catalogue::skills::PinnedSkill;
 use longhaul_tools::Toolbox;
 use policy::Policy;
 use profile::Profile;
@@ -57,6 +65,10 @@ pub struct Agent {
     /// The agent's model first, then its fallbacks.
     pub routes: Vec<Route>,
     pub toolbox: Toolbox,
+    /// Skills that the model may load.
+    pub skills: Vec<PinnedSkill>,
+    /// Patterns that the tools of a sub-agent match: one of each list. Empty for others.
+    pub granted: Vec<Vec<String>>,
     pub tool_list: ToolList,
     pub policy: Policy,
     /// Output schema that the provider enforces itself.
@@ -71,6 +83,12 @@ impl Agent {
         Secrets { pointers: &pointers, schema: self.toolbox.parameters(tool) }.hide(arguments)
     }
 
+    /// JSON pointers to the secrets in the arguments of a call.
+    pub(crate) fn secret_places(&self, tool: &str, arguments: &Value) -> Vec<String> {
+        let pointers = self.policy.redactions(tool);
+        Secrets { pointers: &pointers, schema: self.toolbox.parameters(tool) }.places(arguments).into_iter().collect()
+    }
+
     /// Like [`Self::shown_arguments`], for arguments as the model wrote them. Text that is not JSON is returned as
     /// it is.
     pub(crate) fn shown_text(&self, call: &ToolCall) -> String {
@@ -83,7 +101,7 @@ impl Agent {
         }
     }
 
-    /// The opening messages: those of the surface, or `instructions` and the text of `task`.
+    /// The opening messages: those of the surface, or `instructions` and the message of `task`.
     ///
     /// # Errors
     /// If `task` fails.
@@ -91,11 +109,11 @@ impl Agent {
         &self,
         instructions: String,
         references: Option<String>,
-        task: impl Future<Output = Result<String, Failure>>,
+        task: impl Future<Output = Result<Message, Failure>>,
     ) -> Result<Vec<Message>, Failure> {
         match self.profile.opening(&instructions, references.as_deref()) {
             Some(messages) => Ok(messages),
-            None => Ok(vec![Message::system(instructions), Message::user(task.await?)]),
+            None => Ok(vec![Message::system(instructions), task.await?]),
         }
     }
 

@@ -2,22 +2,23 @@
 //!
 //! A prepared agent is cached by its pinned versions and shared by all attempts, unless it depends on the
 //! execution: a fork's overrides, instances over its input, or MCP servers.
+//!
+//! In a circle with `deps.rs`: the dependencies of a process hold its cache of agents, which are prepared from those
+//! dependencies.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use longhaul_sdk::{
     AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
-    spec::{AgentOverrides, OutputMode},
+    spec::{AgentOverrides, OutputMode, SubAgentGrant},
 };
 use longhaul_shared::{
     config::{McpConfig, RefusedServer},
-    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy},
+    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy, requirements::LOAD_SKILL},
 };
-use longhaul_store::{claims::Claimed, definitions::PinnedVersions};
+use longhaul_store::{catalogue::definitions::PinnedVersions, executions::claims::Claimed};
 use longhaul_tools::{AllowedNetworks, Toolbox};
+use quick_cache::sync::Cache;
 use serde_json::Value;
 
 use super::{
@@ -25,20 +26,21 @@ use super::{
     journal::PinnedTools,
     policy::Policy,
     profile::Own,
+    sub_agents::{may_have, with_collect},
     tool_list::{Offer, Task, ToolList},
 };
 use crate::deps::AgentDeps;
 
-/// Maximum cached agents; the cache is cleared when full.
+/// Maximum cached agents.
 const MAX_AGENTS: usize = 1_000;
 
 /// Cache of agents by pinned versions.
-#[derive(Default)]
-pub struct PreparedAgents(Mutex<HashMap<(DefinitionVersionId, AgentVersionId, ConfigType), Arc<Agent>>>);
+#[derive(Debug)]
+pub struct PreparedAgents(Cache<(DefinitionVersionId, AgentVersionId, ConfigType), Arc<Agent>>);
 
-impl std::fmt::Debug for PreparedAgents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PreparedAgents").finish_non_exhaustive()
+impl Default for PreparedAgents {
+    fn default() -> Self {
+        Self(Cache::new(MAX_AGENTS))
     }
 }
 
@@ -59,29 +61,28 @@ pub async fn prepare(
         Some(_) => ConfigType::Conversation,
         None => ConfigType::AgenticExecutionDefinition,
     };
-    let config = pinned.agent.config(kind);
-    if claimed.overrides.is_some() || config.instances.is_some() || !config.mcp_servers.is_empty() {
-        let overrides = overrides(claimed.overrides.as_deref())?;
-        return make(config.with(overrides), pinned, input, recorded, deps).await.map(Arc::new);
+    let config = with_collect(pinned.agent.config(kind));
+    let place = Place { depth: claimed.depth, granted: Vec::new() };
+    let is_shared = claimed.overrides.is_none() && claimed.depth == 0;
+    if !is_shared || config.instances.is_some() || !config.mcp_servers.is_empty() {
+        let mut overrides = overrides(claimed.overrides.as_deref())?;
+        let granted = overrides.sub_agent.take().map(|grant| grant.tools).unwrap_or_default();
+        let place = Place { granted, ..place };
+        return make((config.with(overrides), place), pinned, input, recorded, deps).await.map(Arc::new);
     }
     let key = (claimed.definition_version_id, claimed.agent_version_id, kind);
-    let known = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
-    let agent = match known {
+    let agent = match deps.agents.0.get(&key) {
         Some(agent) => agent,
         None => {
-            let agent = Arc::new(make(config, pinned, input, None, deps).await?);
-            let mut agents = deps.agents.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if agents.len() >= MAX_AGENTS {
-                agents.clear();
-            }
-            agents.insert(key, agent.clone());
+            let agent = Arc::new(make((config, place), pinned, input, None, deps).await?);
+            deps.agents.0.insert(key, agent.clone());
             agent
         }
     };
     match recorded {
         Some(recorded) if !agent.offers(&recorded) => {
-            let config = pinned.agent.config(kind);
-            make(config, pinned, input, Some(recorded), deps).await.map(Arc::new)
+            let own = (with_collect(pinned.agent.config(kind)), Place::default());
+            make(own, pinned, input, Some(recorded), deps).await.map(Arc::new)
         }
         Some(_) | None => Ok(agent),
     }
@@ -94,20 +95,33 @@ impl Agent {
     }
 }
 
+/// The part of a tree in which the agent runs.
+#[derive(Debug, Default)]
+struct Place {
+    /// Levels below the root.
+    depth: i16,
+    /// Patterns of the tools that it was given.
+    granted: Vec<Vec<String>>,
+}
+
 async fn make(
-    config: AgentConfig,
+    (config, place): (AgentConfig, Place),
     pinned: &PinnedVersions,
     input: &Value,
     recorded: Option<PinnedTools>,
     deps: &AgentDeps,
 ) -> Result<Agent, Failure> {
     let reach = AllowedNetworks { may_be_private: deps.tool_servers.may_reach_private(pinned.agent_owner) };
-    let (toolbox, shown) = match recorded {
+    let (mut toolbox, shown) = match recorded {
         Some(PinnedTools { tools, shown, model: _ }) => {
             (Toolbox::pinned(&config, tools, &deps.tools, reach)?, Some(shown))
         }
         None => (Toolbox::open(&config, &deps.tools, reach).await?, None),
     };
+    let grant = SubAgentGrant { tools: place.granted, ..SubAgentGrant::default() };
+    // `load_skill` comes with the agent's skills, as its instructions do: a grant is about tools that act.
+    let has = |tool: &str| (tool == LOAD_SKILL && !config.skills.is_empty()) || grant.allows(tool);
+    toolbox.retain(|tool| has(tool) && may_have(&config, place.depth, tool));
     let output_schema = pinned.definition.output_schema.as_ref();
     let (submitted, native_output_schema) = match config.model.output {
         OutputMode::Tool => (output_schema, None),
@@ -119,7 +133,18 @@ async fn make(
     let routes = deps.health.routes(&deps.models, &config.model).map_err(|error| error.to_failure())?;
     let policy = Policy::new(&config.approvals)?;
     let retry = RetryPolicy::from(&pinned.definition.retry);
-    Ok(Agent { config, profile: Box::new(Own), routes, toolbox, tool_list, policy, native_output_schema, retry })
+    Ok(Agent {
+        config,
+        profile: Box::new(Own),
+        routes,
+        toolbox,
+        skills: pinned.skills.clone(),
+        granted: grant.tools,
+        tool_list,
+        policy,
+        native_output_schema,
+        retry,
+    })
 }
 
 /// Parses the settings that the execution overrides.

@@ -12,6 +12,8 @@ pub enum Point {
     /// The execution is claimed; nothing else has happened.
     Claimed,
     Restored,
+    /// The exchanges that a memory update takes are written as episodes; a model has not been asked about them.
+    EpisodesWritten,
     /// The model call is about to start.
     BeforeTurn,
     /// The turn is partly committed: one of its calls is about to start while the reply still streams.
@@ -22,12 +24,16 @@ pub enum Point {
     TurnRecorded,
     /// The approval request is committed; the execution is not parked yet.
     PutBeforePeople,
+    /// A model's answer about the outputs of children is committed; the call that asked for it is not.
+    Aggregated,
     /// A tool call is about to run.
     BeforeCall,
     /// The tool call has returned; its result is not recorded.
     CallAnswered,
     /// The tool call's result is committed.
     CallRecorded,
+    /// What the model found in the episodes of a memory update is written; the update has not ended.
+    GraphWritten,
     /// The outcome of the attempt is decided but not recorded.
     BeforeConclusion,
     /// The end of the lease is committed.
@@ -36,17 +42,20 @@ pub enum Point {
 
 impl Point {
     /// Every point, in the order an attempt passes them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Claimed,
         Self::Restored,
+        Self::EpisodesWritten,
         Self::BeforeTurn,
         Self::TurnBegun,
         Self::TurnAnswered,
         Self::TurnRecorded,
         Self::PutBeforePeople,
+        Self::Aggregated,
         Self::BeforeCall,
         Self::CallAnswered,
         Self::CallRecorded,
+        Self::GraphWritten,
         Self::BeforeConclusion,
         Self::Concluded,
     ];

@@ -8,7 +8,7 @@ use longhaul_shared::{
     domain::{ExecutionId, WorkerId},
     memory::resident,
 };
-use longhaul_store::{Store, retry::patiently};
+use longhaul_store::{Store, database::retry::patiently};
 
 use super::lease::AttemptControl;
 

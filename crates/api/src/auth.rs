@@ -3,28 +3,22 @@
 //! Invariants: a revoked key stops working within 10 s; a caller sees only its own tenant, unless its key has the
 //! scope `admin` and the request names another.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
 use longhaul_shared::domain::{ApiKeyId, TenantId};
-use longhaul_store::{
+use longhaul_store::tenants::{
     api_keys::{self, ApiKey, Scope},
-    tenants::TenantScope,
+    scope::TenantScope,
 };
-use quick_cache::sync::Cache;
-use tokio::time::Instant;
 
 use crate::{
     error::{ApiError, ApiResult},
     state::ApiState,
 };
-
-/// Time to live of a cached key. Half of the promised 10 s, because a look-up may itself take a while.
-const REMEMBER: Duration = Duration::from_secs(5);
-const MAX_REMEMBERED: usize = 10_000;
 
 /// The authenticated caller of a request.
 #[derive(Debug, Clone)]
@@ -102,35 +96,5 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Princi
             Ok(principal)
         }
         Some(_) | None => Err(ApiError::InvalidApiKey),
-    }
-}
-
-/// Recently used keys by HMAC.
-pub(crate) struct KeyCache(Cache<Vec<u8>, (Instant, Principal)>);
-
-impl fmt::Debug for KeyCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeyCache")
-    }
-}
-
-impl Default for KeyCache {
-    fn default() -> Self {
-        Self(Cache::new(MAX_REMEMBERED))
-    }
-}
-
-impl KeyCache {
-    fn get(&self, hash: &[u8]) -> Option<Principal> {
-        self.0.get(hash).filter(|(since, _)| since.elapsed() < REMEMBER).map(|(_, principal)| principal)
-    }
-
-    /// Drops a cached key, so that its next use reads Postgres.
-    pub(crate) fn forget(&self, hash: &[u8]) {
-        self.0.remove(hash);
-    }
-
-    fn remember(&self, hash: Vec<u8>, principal: Principal) {
-        self.0.insert(hash, (Instant::now(), principal));
     }
 }

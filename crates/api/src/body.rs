@@ -13,6 +13,7 @@ use axum::{
     http::{HeaderMap, header},
 };
 use bytes::Bytes;
+use longhaul_sdk::spec::SkillSpec;
 use longhaul_shared::{cpu_lane::CpuLane, json_schema::Schema};
 use parking_lot::RwLock;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -35,6 +36,8 @@ pub(crate) const SUBMIT_LIMIT: usize = 1024 * 1024;
 pub(crate) const BATCH_LIMIT: usize = 16 * 1024 * 1024;
 /// Body limit of documents for an index, in bytes.
 pub(crate) const DOCUMENTS_LIMIT: usize = 8 * 1024 * 1024;
+/// Body limit of a skill, in bytes: twice its texts, for escapes.
+pub(crate) const SKILL_LIMIT: usize = 2 * SkillSpec::MAX_BYTES;
 /// Body limit of all other requests, in bytes.
 pub(crate) const BODY_LIMIT: usize = 256 * 1024;
 /// Time limit for a body to arrive.

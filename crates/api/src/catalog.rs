@@ -8,14 +8,18 @@ use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
     domain::{
         AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
-        requirements::{CONTRACT_REQUIREMENT, requirements},
+        requirements::{CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
     },
     json_schema::Schema,
 };
 use longhaul_store::{
     Store,
-    agent_access::{Access, Asker},
-    definitions::{AGENT_DEFINITION, PinnedVersions, Put, Version, agent_definition},
+    catalogue::{
+        definitions::{BUILT_IN_DEFINITIONS, PinnedVersions, Version, agent_definition},
+        planner::plan_definition,
+        put::Put,
+    },
+    contract::agent_access::{Access, Asker},
 };
 use quick_cache::sync::Cache;
 use tokio::{sync::OnceCell, time::Instant};
@@ -38,6 +42,8 @@ pub(crate) enum Target {
     Definition(String),
     /// An agent by key, run by the built-in definition.
     Agent(String),
+    /// An agent by key that makes the plan of a project.
+    Planner(String),
 }
 
 /// A resolved definition and agent version, ready to take submits.
@@ -59,11 +65,25 @@ pub(crate) struct Runnable {
 }
 
 impl Runnable {
+    /// What its serve key stands for.
+    pub(crate) fn requirements(&self) -> Vec<String> {
+        self.requirements.iter().cloned().collect()
+    }
+
     /// Returns the agent's model if `budget` caps money and the model has no price.
     pub(crate) fn unpriced(&self, budget: Option<&BudgetSpec>, prices: &Prices) -> Option<String> {
         let is_in_money = budget.is_some_and(|budget| budget.max_cost_usd.is_some());
         unpriced(&self.agent.model, prices).filter(|_| is_in_money)
     }
+}
+
+/// Refuses an agent with the tool `web_search` if no search service is configured.
+///
+/// # Errors
+/// [`ApiError::WebSearchNotConfigured`].
+pub(crate) fn check_web_search(agent: &AgentSpec, is_configured: bool) -> ApiResult<()> {
+    let has_tool = agent.tools.iter().any(|tool| tool.caller().is_none() && tool.name() == WEB_SEARCH);
+    if has_tool && !is_configured { Err(ApiError::WebSearchNotConfigured(agent.key.clone())) } else { Ok(()) }
 }
 
 /// Returns the model's display name if it has no price.
@@ -93,6 +113,8 @@ pub(crate) struct Catalog {
     validators: Cache<DefinitionVersionId, Schema>,
     serve_keys: Cache<ServeKey, Instant>,
     agent_definition: OnceCell<Put>,
+    plan_definition: OnceCell<Put>,
+    has_sandbox: bool,
 }
 
 impl fmt::Debug for Catalog {
@@ -102,7 +124,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store, has_sandbox: bool) -> Self {
         Self {
             store,
             known: Cache::new(MAX_REMEMBERED),
@@ -110,6 +132,20 @@ impl Catalog {
             validators: Cache::new(MAX_REMEMBERED),
             serve_keys: Cache::new(MAX_REMEMBERED),
             agent_definition: OnceCell::new(),
+            plan_definition: OnceCell::new(),
+            has_sandbox,
+        }
+    }
+
+    /// Checks that the agent's tools can run in this installation.
+    ///
+    /// # Errors
+    /// [`ApiError::SandboxNotConfigured`].
+    pub(crate) fn check_tools(&self, agent: &AgentSpec) -> ApiResult<()> {
+        let mut tools = agent.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name());
+        match tools.find(|name| WORKSPACE_TOOLS.contains(name)) {
+            Some(tool) if !self.has_sandbox => Err(ApiError::SandboxNotConfigured { tool: tool.to_owned() }),
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -183,7 +219,9 @@ impl Catalog {
                 (definition, agent)
             }
             Target::Agent(key) => (self.built_in().await?, self.agent(tenant, key, version).await?),
+            Target::Planner(key) => (self.planner().await?, self.agent(tenant, key, version).await?),
         };
+        self.check_tools(&agent.spec)?;
         let requirements = requirements(&definition.spec, definition.version, &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;
@@ -217,6 +255,7 @@ impl Catalog {
         pinned: &PinnedVersions,
     ) -> ApiResult<Substitute> {
         let agent = self.agent(tenant, key, None).await?;
+        self.check_tools(&agent.spec)?;
         let requirements = requirements(&pinned.definition, pinned.definition_version, &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
@@ -251,7 +290,7 @@ impl Catalog {
         version: Option<i32>,
     ) -> ApiResult<Version<DefinitionSpec>> {
         let unknown = || ApiError::UnknownDefinition(key.to_owned());
-        if key == AGENT_DEFINITION {
+        if BUILT_IN_DEFINITIONS.contains(&key) {
             return Err(unknown());
         }
         match (self.store.resolve_definition(Some(tenant), key, version).await?, version) {
@@ -281,14 +320,12 @@ impl Catalog {
 
     async fn built_in(&self) -> ApiResult<Version<DefinitionSpec>> {
         let put = self.agent_definition.get_or_try_init(|| self.store.put_agent_definition()).await?;
-        Ok(Version {
-            id: put.id,
-            tenant_id: None,
-            version: put.version,
-            spec: agent_definition(),
-            created_at: chrono::DateTime::UNIX_EPOCH,
-            removed_at: None,
-        })
+        Ok(built_in(put, agent_definition()))
+    }
+
+    async fn planner(&self) -> ApiResult<Version<DefinitionSpec>> {
+        let put = self.plan_definition.get_or_try_init(|| self.store.put_plan_definition()).await?;
+        Ok(built_in(put, plan_definition()))
     }
 
     fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Schema> {
@@ -311,5 +348,16 @@ impl Catalog {
         self.store.put_serve_key(key, requirements).await?;
         self.serve_keys.insert(key.clone(), Instant::now());
         Ok(())
+    }
+}
+
+fn built_in(put: &Put, spec: DefinitionSpec) -> Version<DefinitionSpec> {
+    Version {
+        id: put.id,
+        tenant_id: None,
+        version: put.version,
+        spec,
+        created_at: chrono::DateTime::UNIX_EPOCH,
+        removed_at: None,
     }
 }

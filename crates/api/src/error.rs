@@ -9,40 +9,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus};
-use longhaul_store::{StoreError, api_keys::Scope, quarantine::Refused};
-use serde::Serialize;
-use utoipa::ToSchema;
+use longhaul_store::{StoreError, quarantine::Refused, tenants::api_keys::Scope};
+
+pub(crate) use crate::problem::{Problem, Violation};
+use crate::routes::{projects::ProjectError, schedules::ScheduleError};
 
 /// Maximum number of violations in a response.
 pub(crate) const MAX_VIOLATIONS: usize = 20;
-/// Maximum length of a path or a message, in characters. Both may quote the request.
-const MAX_TEXT_CHARS: usize = 400;
-
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
-
-/// A violation in a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Violation {
-    /// JSON Pointer into the body; `/query/<name>` for a query parameter, `/header/<name>` for a header.
-    #[schema(example = "/input/amount")]
-    pub path: String,
-    /// Description of the violation.
-    #[schema(example = "\"twelve\" is not of type \"number\"")]
-    pub message: String,
-}
-
-impl Violation {
-    pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        let capped = |mut text: String| {
-            if let Some((cut, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
-                text.truncate(cut);
-                text.push('…');
-            }
-            text
-        };
-        Self { path: capped(path.into()), message: capped(message.into()) }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(crate) enum ApiError {
@@ -53,6 +27,9 @@ pub(crate) enum ApiError {
     NoSuchRoute,
     MethodNotAllowed,
     UnsupportedMediaType,
+    UnsupportedFileType(String),
+    FileQuotaExceeded,
+    FileStoreUnavailable,
     PayloadTooLarge { limit_bytes: usize },
     RequestTimeout,
     MalformedJson(String),
@@ -70,7 +47,9 @@ pub(crate) enum ApiError {
     CommandNotAllowed { server: String },
     VariableNotAllowed { server: String, name: String },
     AddressNotAllowed { server: String, address: IpAddr },
+    SandboxNotConfigured { tool: String },
     AgentNotAllowed(String),
+    WebSearchNotConfigured(String),
     IdempotencyKeyReused(ExecutionId),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
@@ -80,11 +59,16 @@ pub(crate) enum ApiError {
     SessionKeyReused,
     SessionFull,
     TooManyMessages { max: i64 },
+    TooManySessions { max: u32 },
+    SessionBudgetSpent,
+    Schedule(ScheduleError),
+    Project(ProjectError),
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
     StaleHash,
     AlreadyDecided(String),
+    ToolResultsRefused(Vec<Violation>),
     InvalidRetrieval(String),
     IndexConflict(String),
     RetrievalNotConfigured(String),
@@ -125,14 +109,19 @@ impl ApiError {
             | Self::SessionFull
             | Self::NotReleasable(_)
             | Self::NoBudget
+            | Self::FileQuotaExceeded
             | Self::StaleHash
             | Self::AlreadyDecided(_)
+            | Self::ToolResultsRefused(_)
             | Self::IndexConflict(_)
             | Self::TooManyLimits { .. }
+            | Self::SessionBudgetSpent
+            | Self::Schedule(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
-            Self::TooManyMessages { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyMessages { .. } | Self::TooManySessions { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::Project(error) => error.status(),
             Self::PayloadTooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::UnsupportedMediaType | Self::UnsupportedFileType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::MalformedJson(_) => StatusCode::BAD_REQUEST,
             Self::InvalidRequest(_)
             | Self::InvalidInput(_)
@@ -142,13 +131,16 @@ impl ApiError {
             | Self::UnknownVersion { .. }
             | Self::VersionRemoved { .. }
             | Self::PriceUnknown { .. }
+            | Self::SandboxNotConfigured { .. }
             | Self::InvalidRetrieval(_)
+            | Self::WebSearchNotConfigured(_)
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::TooManyStreams
             | Self::Busy
             | Self::Unavailable
             | Self::RetrievalNotConfigured(_)
-            | Self::RetrievalUnavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            | Self::RetrievalUnavailable(_)
+            | Self::FileStoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -163,6 +155,9 @@ impl ApiError {
             Self::NoSuchRoute => "no_such_route",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::UnsupportedFileType(_) => "unsupported_file_type",
+            Self::FileQuotaExceeded => "file_quota_exceeded",
+            Self::FileStoreUnavailable => "file_store_unavailable",
             Self::PayloadTooLarge { .. } => "payload_too_large",
             Self::RequestTimeout => "request_timeout",
             Self::MalformedJson(_) => "malformed_json",
@@ -180,7 +175,9 @@ impl ApiError {
             Self::CommandNotAllowed { .. } => "command_not_allowed",
             Self::VariableNotAllowed { .. } => "variable_not_allowed",
             Self::AddressNotAllowed { .. } => "address_not_allowed",
+            Self::SandboxNotConfigured { .. } => "sandbox_not_configured",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
+            Self::WebSearchNotConfigured(_) => "web_search_not_configured",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotEnded(_) => "execution_not_ended",
@@ -189,12 +186,17 @@ impl ApiError {
             Self::SessionKeyReused => "idempotency_key_reused",
             Self::SessionFull => "session_full",
             Self::TooManyMessages { .. } => "too_many_messages",
+            Self::TooManySessions { .. } => "too_many_sessions",
+            Self::SessionBudgetSpent => "session_budget_spent",
+            Self::Schedule(error) => error.code(),
+            Self::Project(error) => error.code(),
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
             Self::CrossSite => "cross_site",
             Self::StaleHash => "stale_hash",
             Self::AlreadyDecided(_) => "already_decided",
+            Self::ToolResultsRefused(_) => "tool_results_refused",
             Self::InvalidRetrieval(_) => "invalid_retrieval_input",
             Self::IndexConflict(_) => "index_conflict",
             Self::RetrievalNotConfigured(_) => "retrieval_not_configured",
@@ -217,6 +219,9 @@ impl ApiError {
             Self::NoSuchRoute => "there is nothing at this path".into(),
             Self::MethodNotAllowed => "this path has no such method".into(),
             Self::UnsupportedMediaType => "send `Content-Type: application/json`".into(),
+            Self::UnsupportedFileType(why) => why.clone(),
+            Self::FileQuotaExceeded => "the quota of files is used up; delete some".into(),
+            Self::FileStoreUnavailable => "the store of files does not answer; try again".into(),
             Self::PayloadTooLarge { limit_bytes } => format!("the body is larger than {limit_bytes} bytes"),
             Self::RequestTimeout => "the body did not arrive in time".into(),
             Self::MalformedJson(why) => format!("the body is not JSON: {why}"),
@@ -246,7 +251,14 @@ impl ApiError {
                 "the tool server `{server}` is at {address}, in a private network, which this agent may not reach (setting \
                  tools.mcp.private_addresses)"
             ),
+            Self::SandboxNotConfigured { tool } => {
+                format!("the tool `{tool}` needs a sandbox, and none is configured (setting sandbox.url)")
+            }
             Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
+            Self::WebSearchNotConfigured(agent) => format!(
+                "the agent `{agent}` has the tool `web_search`, and no search service is configured (setting \
+                 tools.web_search.backend)"
+            ),
             Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
@@ -254,6 +266,10 @@ impl ApiError {
             Self::SessionKeyReused => "the idempotency key began another session".into(),
             Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
             Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
+            Self::SessionBudgetSpent => "the session's budget is spent; raise it, or begin another session".into(),
+            Self::Schedule(error) => error.to_string(),
+            Self::Project(error) => error.to_string(),
+            Self::TooManySessions { max } => format!("{max} sessions with this agent run already, as many as may"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
             Self::NotReleasable(why) => match why {
@@ -268,7 +284,8 @@ impl ApiError {
                     .into()
             }
             Self::CrossSite => "a page of another site sent this; sign in or out on the status page itself".into(),
-            Self::StaleHash => "the hash is not that of this call; look at it again before you decide".into(),
+            Self::StaleHash => "the hash is not the current one; look again before you decide".into(),
+            Self::ToolResultsRefused(_) => "nothing was stored, as some results are refused; see `errors`".into(),
             Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
             Self::InvalidRetrieval(why)
             | Self::IndexConflict(why)
@@ -307,9 +324,12 @@ impl ApiError {
         Some(*id)
     }
 
+    #[expect(clippy::too_many_lines, reason = "one line for each error")]
     fn violations(&self) -> Vec<Violation> {
         match self {
-            Self::InvalidRequest(all) | Self::InvalidInput(all) => all.iter().take(MAX_VIOLATIONS).cloned().collect(),
+            Self::InvalidRequest(all) | Self::InvalidInput(all) | Self::ToolResultsRefused(all) => {
+                all.iter().take(MAX_VIOLATIONS).cloned().collect()
+            }
             Self::InputContainsNul { path } => vec![Violation::new(path.clone(), "contains the character U+0000")],
             Self::CommandNotAllowed { server } => {
                 let path = format!("/mcp_servers/{server}/command");
@@ -323,6 +343,7 @@ impl ApiError {
                 let path = format!("/mcp_servers/{server}/url");
                 vec![Violation::new(path, "is in a private network, which is not allowed for an agent of this owner")]
             }
+            Self::SandboxNotConfigured { .. } => vec![Violation::new("/tools", "needs a sandbox")],
             Self::IdempotencyKeyReused(_)
             | Self::NotReleasable(_)
             | Self::Unauthenticated
@@ -332,6 +353,9 @@ impl ApiError {
             | Self::NoSuchRoute
             | Self::MethodNotAllowed
             | Self::UnsupportedMediaType
+            | Self::UnsupportedFileType(_)
+            | Self::FileQuotaExceeded
+            | Self::FileStoreUnavailable
             | Self::PayloadTooLarge { .. }
             | Self::RequestTimeout
             | Self::MalformedJson(_)
@@ -344,6 +368,7 @@ impl ApiError {
             | Self::KeyReserved(_)
             | Self::TooManyLimits { .. }
             | Self::AgentNotAllowed(_)
+            | Self::WebSearchNotConfigured(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
             | Self::ExecutionNotEnded(_)
@@ -352,6 +377,10 @@ impl ApiError {
             | Self::SessionKeyReused
             | Self::SessionFull
             | Self::TooManyMessages { .. }
+            | Self::TooManySessions { .. }
+            | Self::SessionBudgetSpent
+            | Self::Schedule(_)
+            | Self::Project(_)
             | Self::SelfApproval
             | Self::CrossSite
             | Self::StaleHash
@@ -369,31 +398,6 @@ impl ApiError {
     }
 }
 
-/// Body of every error response.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct Problem {
-    /// `urn:longhaul:error:<code>`.
-    #[schema(example = "urn:longhaul:error:invalid_input")]
-    pub r#type: String,
-    /// HTTP reason phrase of the status.
-    #[schema(example = "Unprocessable Entity")]
-    pub title: String,
-    /// HTTP status.
-    #[schema(example = 422)]
-    pub status: u16,
-    /// Stable name of the error; docs/reference/api.md lists them.
-    #[schema(example = "invalid_input")]
-    pub code: String,
-    /// Description for people. May change.
-    pub detail: String,
-    /// All violations of the request, at most 20.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub errors: Option<Vec<Violation>>,
-    /// The execution that the error is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub execution_id: Option<String>,
-}
-
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = (self.status(), Json(self.problem())).into_response();
@@ -403,7 +407,7 @@ impl IntoResponse for ApiError {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}
@@ -447,9 +451,16 @@ mod tests {
     /// Read from the source, so that a variant without a row cannot be missed here.
     #[test]
     fn error_codes_match_the_reference_table() {
-        let source = include_str!("error.rs");
-        let body = source.split("pub(crate) fn code").nth(1).and_then(|rest| rest.split("fn detail").next()).unwrap();
-        let codes: BTreeSet<&str> = body.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let of_source = |source: &'static str| {
+            let body = source.split("fn code").nth(1).and_then(|rest| rest.split("fn detail").next()).unwrap();
+            body.split("=> \"").skip(1).filter_map(|rest| rest.split('"').next())
+        };
+        let sources = [
+            include_str!("error.rs"),
+            include_str!("routes/projects/error.rs"),
+            include_str!("routes/schedules/error.rs"),
+        ];
+        let codes: BTreeSet<&str> = sources.into_iter().flat_map(of_source).collect();
         let guide = include_str!("../../../docs/reference/api.md");
         let table = guide.split("## Errors").nth(1).and_then(|rest| rest.split("## Events").next()).unwrap();
         let rows = table.lines().filter_map(|line| line.split(" | `").nth(1)?.split('`').next());

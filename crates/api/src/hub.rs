@@ -16,7 +16,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store,
-    events::{Cursor, Event},
+    history::events::{Cursor, Event},
 };
 use tokio::{
     sync::mpsc,
@@ -26,7 +26,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     error::{ApiError, ApiResult},
-    state::{Look, TextDelta},
+    looks::{Look, TextDelta},
     stream_slots::{StreamSlot, StreamSlots},
 };
 
@@ -128,6 +128,14 @@ impl Hub {
         after: i32,
     ) -> ApiResult<Subscription> {
         self.follow(tenant, Cursor { execution, after }, true).await
+    }
+
+    /// A slot of a stream that follows no execution at the moment.
+    ///
+    /// # Errors
+    /// The process has no slot for another stream.
+    pub(crate) fn slot(&self, tenant: TenantId) -> ApiResult<StreamSlot> {
+        self.slots.take(tenant).ok_or(ApiError::TooManyStreams)
     }
 
     async fn follow(&self, tenant: TenantId, cursor: Cursor, has_text: bool) -> ApiResult<Subscription> {
@@ -287,7 +295,7 @@ enum Standing {
 }
 
 impl Stream {
-    fn deliver(&mut self, news: Option<longhaul_store::events::News>) -> Standing {
+    fn deliver(&mut self, news: Option<longhaul_store::history::events::News>) -> Standing {
         // The execution was pruned.
         let Some(news) = news else {
             let _ = self.frames.try_send(Frame::Over);
@@ -330,7 +338,7 @@ async fn next_look(looks: &mut Option<BoxStream<'static, Look>>) -> Look {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use longhaul_store::events::News;
+    use longhaul_store::history::events::News;
     use uuid::Uuid;
 
     use super::*;

@@ -10,15 +10,19 @@ mod catalog;
 mod error;
 mod extract;
 mod hub;
+mod key_cache;
+mod looks;
 mod middleware;
 mod openapi;
 mod page;
 mod paging;
 mod platform_health;
+mod problem;
 mod router;
 mod routes;
 mod schema;
 mod server;
+mod session_watch;
 mod state;
 mod stream_slots;
 mod unread_body;
@@ -28,11 +32,12 @@ use tokio_util::sync::CancellationToken;
 
 use server::ConnectionLimits;
 
-pub use error::{Problem, Violation};
+pub use looks::{Look, TextDelta};
 pub use openapi::openapi;
+pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::{
-    Announce, ApiDeps, ApiOptions, Hooks, Look, QueueState, RenderMetrics, ReportQueue, TextDelta, Traceparent, Wake,
+    Announce, ApiDeps, ApiOptions, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake,
 };
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.

@@ -1,8 +1,8 @@
 //! Builds the OpenAPI document: the routes, plus the errors that they share.
 
 use longhaul_contract::catalogue::PlatformSpec;
-use longhaul_sdk::{AgentSpec, DefinitionSpec, FailureClass};
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_sdk::{AgentSpec, DefinitionSpec, FailureClass, spec::SkillSpec};
+use longhaul_shared::domain::{ExecutionStatus, WaitReason, schedule::ScheduleSpec};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use utoipa::{
@@ -17,10 +17,15 @@ use crate::{
     error::{Problem, Violation},
     router,
     routes::{
-        executions::{batch::BatchBody, budget::RaiseBody, fork::ForkBody, request::SubmitBody, retry::RetryBody},
+        executions::{
+            batch::BatchBody, budget::RaiseBody, fork::ForkBody, request::SubmitBody, retry::RetryBody,
+            tool_results::ToolResultsBody,
+        },
         human_requests::{answer::AnswerBody, decide::DecisionBody},
         indexes::{documents::post::DocumentsBody, search::SearchBody},
         limits::put::LimitBody,
+        memory::{put::EpisodeBody, search::MemorySearchBody},
+        projects::{control::CancelBody, create::ProjectBody, plan::PlanBody},
         providers::ResetBody,
         quarantine::release::ReleaseBody,
         sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
@@ -87,7 +92,9 @@ pub fn openapi() -> Value {
         }
         for operation in operations.into_iter().flatten() {
             if let Some(RefOr::T(body)) = &mut operation.request_body {
-                body.required = (!path.ends_with("/retry") && !path.ends_with("/release")).then_some(Required::True);
+                body.required =
+                    (!path.ends_with("/retry") && !path.ends_with("/release") && !path.ends_with("/cancel"))
+                        .then_some(Required::True);
             }
             let own = if operation.request_body.is_some() { &WITH_BODY[..] } else { &[] };
             for (status, code, description) in SHARED.iter().chain(own) {
@@ -114,16 +121,24 @@ fn bodies() -> Map<String, Value> {
     generator.subschema_for::<RaiseBody>();
     generator.subschema_for::<DecisionBody>();
     generator.subschema_for::<AnswerBody>();
+    generator.subschema_for::<ToolResultsBody>();
     generator.subschema_for::<LimitBody>();
+    generator.subschema_for::<EpisodeBody>();
+    generator.subschema_for::<MemorySearchBody>();
     generator.subschema_for::<ReleaseBody>();
+    generator.subschema_for::<ProjectBody>();
+    generator.subschema_for::<PlanBody>();
+    generator.subschema_for::<CancelBody>();
     generator.subschema_for::<SessionBody>();
     generator.subschema_for::<MessageBody>();
+    generator.subschema_for::<ScheduleSpec>();
     generator.subschema_for::<ChatBody>();
     generator.subschema_for::<ResetBody>();
     generator.subschema_for::<SearchBody>();
     generator.subschema_for::<DocumentsBody>();
     generator.subschema_for::<DefinitionSpec>();
     generator.subschema_for::<AgentSpec>();
+    generator.subschema_for::<SkillSpec>();
     generator.subschema_for::<PlatformSpec>();
     generator.take_definitions(true)
 }

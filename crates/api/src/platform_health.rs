@@ -11,7 +11,7 @@ use longhaul_shared::{
     http::{HttpOptions, client},
     telemetry::metrics,
 };
-use longhaul_store::{Store, platform::Probe};
+use longhaul_store::{Store, contract::platform::Probe};
 use reqwest::Client;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -1,7 +1,6 @@
 //! All routes of the API.
 
 use axum::{Router, extract::DefaultBodyLimit, middleware as axum_middleware, routing::get};
-use longhaul_shared::domain::ExecutionStatus;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -11,8 +10,8 @@ use crate::{
     error::ApiError,
     middleware, page,
     routes::{
-        contract, definitions, docs, executions, health, human_requests, indexes, limits, platform, providers,
-        quarantine, sessions,
+        contract, definitions, docs, executions, files, health, human_requests, indexes, limits, memory, platform,
+        projects, providers, quarantine, schedules, sessions, skills,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -34,7 +33,14 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::fork::fork))
         .routes(routes!(executions::budget::raise))
         .routes(routes!(executions::erase::erase))
+        .routes(routes!(executions::artifacts::list))
+        .routes(routes!(executions::artifacts::get))
+        // files
+        .routes(routes!(files::upload::upload))
+        .routes(routes!(files::read::get, files::remove::remove))
+        .routes(routes!(files::read::content))
         // people
+        .routes(routes!(executions::tool_results::post))
         .routes(routes!(human_requests::list::approvals))
         .routes(routes!(human_requests::get::approval))
         .routes(routes!(human_requests::decide::decision))
@@ -45,9 +51,42 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(sessions::create::create, sessions::read::list))
         .routes(routes!(sessions::read::get, sessions::end::delete))
         .routes(routes!(sessions::messages::send, sessions::messages::list))
+        .routes(routes!(sessions::events::follow))
+        .routes(routes!(sessions::budget::raise))
         .routes(routes!(sessions::end::interrupt))
         .routes(routes!(sessions::end::end))
         .routes(routes!(sessions::chat::chat))
+        // schedules
+        .routes(routes!(schedules::create::create, schedules::read::list))
+        .routes(routes!(schedules::read::get, schedules::replace::replace, schedules::remove::remove))
+        .routes(routes!(schedules::pause::pause))
+        .routes(routes!(schedules::pause::resume))
+        .routes(routes!(schedules::run::run))
+        .routes(routes!(schedules::firings::list))
+        .merge(project_routes())
+        .merge(platform_routes())
+}
+
+fn project_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(projects::create::create, projects::read::list))
+        .routes(routes!(projects::read::get, projects::remove::delete))
+        .routes(routes!(projects::plan::get, projects::plan::put))
+        .routes(routes!(projects::control::approve))
+        .routes(routes!(projects::control::pause))
+        .routes(routes!(projects::control::resume))
+        .routes(routes!(projects::control::go_on))
+        .routes(routes!(projects::control::cancel))
+        .routes(routes!(projects::budget::raise))
+        .routes(routes!(projects::tasks::list))
+        .routes(routes!(projects::tasks::get))
+        .routes(routes!(projects::tasks::retry))
+        .routes(routes!(projects::events::list))
+}
+
+/// Routes of what executions are made from, and of operation.
+fn platform_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
         // agents and definitions
         .routes(routes!(definitions::list::definitions))
         .routes(routes!(definitions::get::definition, definitions::put::definition))
@@ -55,6 +94,14 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(definitions::list::agents))
         .routes(routes!(definitions::get::agent, definitions::put::agent))
         .routes(routes!(definitions::remove::agent))
+        // skills
+        .routes(routes!(skills::read::list))
+        .routes(routes!(skills::read::get, skills::put::put))
+        .routes(routes!(skills::remove::remove))
+        // memory
+        .routes(routes!(memory::read::list, memory::forget::many))
+        .routes(routes!(memory::search::search))
+        .routes(routes!(memory::read::get, memory::put::put, memory::forget::one))
         // indexes
         .routes(routes!(indexes::list::list))
         .routes(routes!(indexes::get::get, indexes::remove::remove))
@@ -106,7 +153,3 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .layer(axum_middleware::from_fn(unread_body::drain))
         .with_state(state)
 }
-
-/// Statuses in the order in which people expect them.
-pub(crate) const STATUSES: [ExecutionStatus; 4] =
-    [ExecutionStatus::Pending, ExecutionStatus::InProgress, ExecutionStatus::Finished, ExecutionStatus::Failed];

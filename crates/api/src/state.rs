@@ -3,21 +3,27 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use axum::http::HeaderMap;
-use futures::stream::BoxStream;
+use futures::{future::BoxFuture, stream::BoxStream};
+use longhaul_files::Files;
 use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
     config::McpConfig,
     domain::{ExecutionId, Prices},
 };
-use longhaul_store::{Store, api_keys::Pepper, submit::Submitter};
+use longhaul_store::{
+    Store, StoreError, executions::submit::Submitter, sessions::SessionLimit, tenants::api_keys::Pepper,
+};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::KeyCache,
     catalog::Catalog,
     hub::Hub,
+    key_cache::KeyCache,
+    looks::{Look, TextDelta},
     platform_health::PlatformHealth,
     routes::contract::{engine::Engine, options::ContractOptions},
+    session_watch::SessionWatch,
 };
 
 #[derive(Debug, Clone)]
@@ -32,7 +38,17 @@ pub struct ApiOptions {
     pub secure_cookies: bool,
     /// Rules for the tool servers that agents may use.
     pub tool_servers: McpConfig,
+    /// True if workers have a search service: agents may have the tool `web_search`.
+    pub web_search: bool,
+    /// True if the workers have a sandbox for the tools of workspaces.
+    pub has_sandbox: bool,
     pub contract: ContractOptions,
+    /// Sessions of one tenant and agent that may run at a time; 0 is unlimited.
+    pub max_running_sessions: u32,
+    /// Schedules of one tenant.
+    pub max_schedules: u32,
+    /// Most projects of one tenant that run at a time.
+    pub max_running_projects: u32,
 }
 
 impl Default for ApiOptions {
@@ -43,31 +59,14 @@ impl Default for ApiOptions {
             max_connections: 10_000,
             secure_cookies: false,
             tool_servers: McpConfig::default(),
+            web_search: false,
+            has_sandbox: false,
             contract: ContractOptions::default(),
+            max_running_sessions: 5,
+            max_schedules: 1_000,
+            max_running_projects: 10,
         }
     }
-}
-
-/// A hint that executions changed. Hints may be lost or duplicated: streams also read once per second.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
-    /// The executions that changed.
-    At(Vec<ExecutionId>),
-    /// Models wrote this.
-    Text(Vec<TextDelta>),
-    /// Any execution may have changed, because hints were lost.
-    Everywhere,
-}
-
-/// A piece of a reply's text while the model writes. Pieces may be lost: the recorded turn has the whole text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextDelta {
-    pub execution: ExecutionId,
-    /// Number of the turn in its execution, from 1.
-    pub turn: u32,
-    /// Bytes of the turn's text before this piece.
-    pub offset: usize,
-    pub text: String,
 }
 
 /// State of the queue's transport. Reported, never required: Postgres is the truth.
@@ -88,6 +87,8 @@ pub type Wake = Arc<dyn Fn(&str, ExecutionId) + Send + Sync>;
 pub type Announce = Arc<dyn Fn(ExecutionId) + Send + Sync>;
 /// Returns the W3C trace context under which an execution is submitted.
 pub type Traceparent = Arc<dyn Fn(&HeaderMap) -> Option<String> + Send + Sync>;
+/// Returns the text that the model has written so far of an execution's turn, at offset 0; `None` if it is gone.
+pub type ReadReply = Arc<dyn Fn(ExecutionId) -> BoxFuture<'static, Option<TextDelta>> + Send + Sync>;
 /// Returns the transport's state from memory. Must not block.
 pub type ReportQueue = Arc<dyn Fn() -> QueueState + Send + Sync>;
 
@@ -100,6 +101,8 @@ pub struct Hooks {
     pub announce: Announce,
     /// Called at each submit.
     pub traceparent: Traceparent,
+    /// Reads the text so far of the reply under way.
+    pub reply: ReadReply,
     pub metrics: RenderMetrics,
     pub queue: ReportQueue,
 }
@@ -110,6 +113,7 @@ impl Default for Hooks {
             wake: Arc::new(|_, _| {}),
             announce: Arc::new(|_| {}),
             traceparent: Arc::new(incoming_traceparent),
+            reply: Arc::new(|_| Box::pin(std::future::ready(None))),
             metrics: Arc::new(String::new),
             queue: Arc::new(|| QueueState::Unknown),
         }
@@ -137,6 +141,7 @@ pub struct ApiDeps {
     pub prices: Prices,
     /// Search indexes of the tenants.
     pub indexes: OwnIndexes,
+    pub files: Files,
     /// Secret that keys the hashes of API keys and signs cookies.
     pub pepper: Pepper,
     /// Hints for event streams.
@@ -159,12 +164,15 @@ pub(crate) struct Shared {
     pub(crate) submitter: Submitter,
     pub(crate) prices: Prices,
     pub(crate) indexes: OwnIndexes,
+    pub(crate) files: Files,
     pub(crate) pepper: Pepper,
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
     pub(crate) hub: Hub,
+    pub(crate) session_watch: SessionWatch,
+    session_limit: OnceCell<Option<SessionLimit>>,
     /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
     pub(crate) engine: Option<Engine>,
     _health: Option<PlatformHealth>,
@@ -180,18 +188,30 @@ impl Deref for ApiState {
 }
 
 impl ApiState {
+    /// The limit of sessions that run at a time, stored with the first message that this process accepts.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn session_limit(&self) -> Result<Option<SessionLimit>, StoreError> {
+        let max = self.options.max_running_sessions;
+        self.session_limit.get_or_try_init(|| self.store.put_session_limit(max)).await.copied()
+    }
+
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, indexes, pepper, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, files, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
-            catalog: Catalog::new(store.clone()),
+            catalog: Catalog::new(store.clone(), options.has_sandbox),
             engine: engine(&options.contract),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
+            session_limit: OnceCell::new(),
+            session_watch: SessionWatch::spawn(store.clone(), shutdown.clone()),
             hub: Hub::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
             prices,
             indexes,
+            files,
             pepper,
             hooks,
             options,

@@ -12,7 +12,7 @@ use longhaul_shared::domain::TenantId;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// See the module. Cheap to clone.
+/// The slots of a process. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct StreamSlots(Arc<Mutex<HeldSlots>>);
 

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 /// The largest body limit of any route, so that a client slightly beyond a limit still gets the response.
-const DRAIN_BYTES: u64 = 16 * 1024 * 1024;
+const DRAIN_BYTES: u64 = 20 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
 /// Middleware that drains the part of the request body that the routes left unread.

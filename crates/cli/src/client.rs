@@ -1,7 +1,7 @@
 //! HTTP client of the API for the client commands: authenticated requests, problem documents as errors, event
 //! streams.
 
-use std::{collections::VecDeque, fmt, time::Duration};
+use std::{fmt, pin::Pin, time::Duration};
 
 use futures::{Stream, StreamExt};
 use longhaul_command::Exit;
@@ -13,11 +13,10 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::Value;
+use sse_stream::{Sse, SseStream};
 
 /// Read timeout. The API holds a long poll for at most a minute and sends a comment on idle event streams every 15 s.
 const READ_TIMEOUT: Duration = Duration::from_secs(90);
-/// Longest line of an event stream, in bytes. A longer line means that the peer is not Longhaul's API.
-const MAX_LINE: usize = 16 << 20;
 
 /// A failed request to the API.
 #[derive(Debug, thiserror::Error)]
@@ -163,6 +162,15 @@ impl Client {
         Ok(Answer { status, body })
     }
 
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn download(&self, path: &str) -> Result<Vec<u8>, ClientError> {
+        let response = self.exchange(self.request(Method::GET, path)).await?;
+        Ok(response.bytes().await.map_err(|source| self.unreachable(source))?.to_vec())
+    }
+
     /// Streams the events of an execution with a number above `after`. Returns `None` if the execution is over and no
     /// event follows.
     ///
@@ -177,7 +185,7 @@ impl Client {
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
         }
-        Ok(Some(EventStream { bytes: Box::pin(response.bytes_stream()), parser: Parser::default() }))
+        Ok(Some(EventStream::of(response)))
     }
 
     /// Sends a message to an agent, and streams what the agent does.
@@ -186,7 +194,7 @@ impl Client {
     /// [`ClientError`].
     pub async fn chat(&self, agent: &str, body: &Value) -> Result<EventStream, ClientError> {
         let response = self.exchange(self.request(Method::POST, &format!("/api/chat/{agent}")).json(body)).await?;
-        Ok(EventStream { bytes: Box::pin(response.bytes_stream()), parser: Parser::default() })
+        Ok(EventStream::of(response))
     }
 
     async fn exchange(&self, request: RequestBuilder) -> Result<Response, ClientError> {
@@ -225,66 +233,28 @@ impl Event {
     }
 }
 
-type Bytes = std::pin::Pin<Box<dyn Stream<Item = reqwest::Result<tokio_util::bytes::Bytes>> + Send>>;
-
 /// A stream of server-sent events.
 pub struct EventStream {
-    bytes: Bytes,
-    parser: Parser,
+    frames: Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>,
+    /// Number of the last event: a frame without an id keeps it.
+    seq: i64,
 }
 
 impl EventStream {
+    fn of(response: Response) -> Self {
+        Self { frames: Box::pin(SseStream::from_bytes_stream(response.bytes_stream())), seq: 0 }
+    }
+
     /// Reads the next event. Returns `None` when the connection has ended or failed; the caller reconnects after the
     /// last event it has.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = self.parser.ready.pop_front() {
-                return Some(event);
+            let frame = self.frames.next().await?.ok()?;
+            self.seq = frame.id.and_then(|id| id.parse().ok()).unwrap_or(self.seq);
+            if let Some(data) = frame.data {
+                let body = serde_json::from_str(&data).unwrap_or_default();
+                return Some(Event { seq: self.seq, kind: frame.event.unwrap_or_default(), body });
             }
-            let chunk = self.bytes.next().await?.ok()?;
-            if !self.parser.feed(&chunk) {
-                return None;
-            }
-        }
-    }
-}
-
-/// Parses the subset of server-sent events that the API uses.
-#[derive(Debug, Default)]
-struct Parser {
-    line: Vec<u8>,
-    id: i64,
-    kind: String,
-    data: String,
-    ready: VecDeque<Event>,
-}
-
-impl Parser {
-    /// Parses a chunk. Returns false if a line or an event is too long to come from the API.
-    fn feed(&mut self, chunk: &[u8]) -> bool {
-        for &byte in chunk {
-            if byte == b'\n' {
-                let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
-                self.take_line(line.trim_end_matches('\r'));
-            } else {
-                self.line.push(byte);
-            }
-        }
-        self.line.len() <= MAX_LINE && self.data.len() <= MAX_LINE
-    }
-
-    fn take_line(&mut self, line: &str) {
-        let (field, value) = line.split_once(':').unwrap_or((line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "id" => self.id = value.parse().unwrap_or(self.id),
-            "event" => value.clone_into(&mut self.kind),
-            "data" => self.data += value,
-            _ => {}
-        }
-        if line.is_empty() && !self.data.is_empty() {
-            let body = serde_json::from_str(&std::mem::take(&mut self.data)).unwrap_or_default();
-            self.ready.push_back(Event { seq: self.id, kind: std::mem::take(&mut self.kind), body });
         }
     }
 }
@@ -294,18 +264,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn events_span_chunks_and_comments_are_skipped() {
-        let mut parser = Parser::default();
-        for chunk in ["id: 1\nevent: sub", "mitted\nretry: 1000\ndata: {\"a\":", "1}\n\n: keep\n\nid: 2\n"] {
-            assert!(parser.feed(chunk.as_bytes()));
-        }
-        assert!(parser.feed(b"event: claimed\r\ndata: {}\r\n\r\n"));
-        let kinds: Vec<_> = parser.ready.iter().map(|event| (event.seq, event.kind.as_str())).collect();
-        assert_eq!(kinds, [(1, "submitted"), (2, "claimed")]);
-        assert_eq!(parser.ready[0].body, json!({"a": 1}));
-    }
 
     #[test]
     fn a_problem_is_a_sentence_with_every_violation() {

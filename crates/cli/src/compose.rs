@@ -10,8 +10,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use futures::{StreamExt, stream, stream::BoxStream};
-use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, QueueState};
+use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
+use longhaul_api::{
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, QueueState, TextDelta,
+};
+use longhaul_files::Files;
 use longhaul_queue::{
     QueueName,
     hints::{self, LookSubscriber},
@@ -19,11 +22,11 @@ use longhaul_queue::{
 };
 use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
-    config::Config,
+    config::{Config, WebSearchBackend},
     domain::ExecutionId,
     telemetry::{metrics, trace},
 };
-use longhaul_store::{Store, StoreError, StoreOptions, api_keys::Pepper, submit::Submitter};
+use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
 use longhaul_worker::WorkerBuilder;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -68,9 +71,11 @@ pub async fn serve_api(
     let looks = looks(LookSubscriber::start(&queue)?);
     let (state, _probe) = watch_queue(publisher.clone());
     let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
+    let files = Files::new(store.clone(), &config.files)?;
     let judged = store.clone();
     let deps = ApiDeps {
         indexes,
+        files,
         submitter: Submitter::spawn(store.clone(), SUBMIT_PATIENCE),
         store,
         prices: config.llm.prices(),
@@ -80,7 +85,12 @@ pub async fn serve_api(
         options: ApiOptions {
             max_connections: config.api.connections_max.min(open_files::raise().saturating_sub(NOT_CALLERS).max(1)),
             tool_servers: config.tools.mcp.clone(),
+            web_search: config.tools.web_search.backend != WebSearchBackend::Off,
+            has_sandbox: config.sandbox.url.is_some(),
             contract: contract(config)?,
+            max_running_sessions: config.sessions.max_running_per_agent,
+            max_schedules: config.schedules.max_per_tenant,
+            max_running_projects: config.projects.max_running,
             ..options
         },
     };
@@ -140,7 +150,7 @@ async fn within_shutdown<T>(
 }
 
 fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
-    let (wakes, announces) = (publisher.clone(), publisher.clone());
+    let (wakes, announces, replies) = (publisher.clone(), publisher.clone(), publisher.clone());
     let incoming = Hooks::default().traceparent;
     Hooks {
         wake: Arc::new(move |queue, id| {
@@ -156,6 +166,10 @@ fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
             }
         }),
         announce: Arc::new(move |id| announces.look([id.0])),
+        reply: Arc::new(move |id| {
+            let replies = replies.clone();
+            async move { replies.reply_so_far(id.0).await.as_ref().map(piece) }.boxed()
+        }),
         traceparent: Arc::new(move |headers| trace::current_traceparent().or_else(|| incoming(headers))),
         metrics: Arc::new(metrics::render),
         queue: Arc::new(move || match state.load(Ordering::Relaxed) {
@@ -194,21 +208,22 @@ fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
     stream::unfold((subscriber, receiver), |(subscriber, mut receiver)| async move {
         let look = match receiver.recv().await {
             Ok(hints::Look::At(ids)) => Look::At(ids.iter().copied().map(ExecutionId).collect()),
-            Ok(hints::Look::Text(deltas)) => {
-                let delta = |delta: &hints::TextDelta| longhaul_api::TextDelta {
-                    execution: ExecutionId(delta.execution),
-                    turn: delta.turn,
-                    offset: delta.offset,
-                    text: delta.text.clone(),
-                };
-                Look::Text(deltas.iter().map(delta).collect())
-            }
+            Ok(hints::Look::Text(deltas)) => Look::Text(deltas.iter().map(piece).collect()),
             Ok(hints::Look::AtEverything) | Err(broadcast::error::RecvError::Lagged(_)) => Look::Everywhere,
             Err(broadcast::error::RecvError::Closed) => return None,
         };
         Some((look, (subscriber, receiver)))
     })
     .boxed()
+}
+
+fn piece(delta: &hints::TextDelta) -> TextDelta {
+    TextDelta {
+        execution: ExecutionId(delta.execution),
+        turn: delta.turn,
+        offset: delta.offset,
+        text: delta.text.clone(),
+    }
 }
 
 /// Runs a stock worker for declarative definitions until it has drained after `shutdown`.

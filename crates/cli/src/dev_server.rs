@@ -21,7 +21,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store,
-    api_keys::{Pepper, Scope},
+    tenants::api_keys::{Pepper, Scope},
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{net::TcpListener, task::JoinSet};

@@ -6,7 +6,7 @@ use longhaul_embedded::ServersError;
 use longhaul_sandbox::StartError;
 use longhaul_shared::config::ConfigError;
 
-use crate::{client::ClientError, spec_files::SpecFileError};
+use crate::{client::ClientError, spec_file_error::SpecFileError};
 
 /// The exit code of an error: the first cause in its chain that has one decides.
 #[must_use]

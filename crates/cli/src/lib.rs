@@ -8,6 +8,8 @@ pub mod exit;
 mod json_input;
 mod open_files;
 pub mod progress;
+mod skill_folder;
+pub mod spec_file_error;
 pub mod spec_files;
 
 /// mimalloc, since executions allocate many small blocks that live for milliseconds. Built without huge pages

@@ -1,8 +1,9 @@
-//! Reads agents, definitions and platform documents from YAML files. Errors name file, line and key.
+//! Reads agents, definitions and platform documents from YAML files, and skills from folders. Errors name file, line
+//! and key.
 //!
 //! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas
 //! that do not compile, scripts that do not parse. A file with `prompts` is an agent, one with `agent_key` a
-//! definition, one with `kind: platform` a platform document.
+//! definition, one with `kind: platform` a platform document. A folder with `SKILL.md` is a skill as a whole.
 
 use std::{
     collections::BTreeMap,
@@ -12,14 +13,18 @@ use std::{
 
 use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_llm::scripted::ScriptedModel;
-use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, SKILL_FILE, SkillSpec, ToolRef};
 use longhaul_shared::json_schema::{Patterns, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::{skill_folder, spec_file_error::SpecFileError};
+
 /// The records read from a file or a directory.
 #[derive(Debug, Default)]
 pub struct SpecFiles {
+    /// Skills with their folders.
+    pub skills: Vec<(PathBuf, SkillSpec)>,
     /// Agents with their source files.
     pub agents: Vec<(PathBuf, AgentSpec)>,
     /// Definitions with their source files.
@@ -28,29 +33,15 @@ pub struct SpecFiles {
     pub platforms: Vec<(PathBuf, PlatformSpec)>,
 }
 
-/// An unreadable or invalid file.
-#[derive(Debug, thiserror::Error)]
-#[error("{}: {what}", path.display())]
-pub struct SpecFileError {
-    path: PathBuf,
-    what: String,
-}
-
-impl SpecFileError {
-    fn new(path: &Path, what: impl ToString) -> Self {
-        Self { path: path.to_owned(), what: what.to_string() }
-    }
-}
-
 impl SpecFiles {
-    /// Reads a file, or every `*.yaml` and `*.yml` below a directory in order of name.
+    /// Reads a file, or every `*.yaml`, `*.yml` and skill below a directory in order of name.
     ///
     /// # Errors
     /// The first error of the first invalid file.
     pub fn read(path: &Path) -> Result<Self, SpecFileError> {
         let read = Self::read_any(path)?;
-        if read.agents.is_empty() && read.definitions.is_empty() && read.platforms.is_empty() {
-            return Err(SpecFileError::new(path, "there is no .yaml file in it"));
+        if read.is_empty() {
+            return Err(SpecFileError::new(path, "there is no .yaml file and no skill in it"));
         }
         Ok(read)
     }
@@ -72,6 +63,7 @@ impl SpecFiles {
 
     /// Adds the records of `other`.
     pub fn extend(&mut self, other: Self) {
+        self.skills.extend(other.skills);
         self.agents.extend(other.agents);
         self.definitions.extend(other.definitions);
         self.platforms.extend(other.platforms);
@@ -80,7 +72,7 @@ impl SpecFiles {
     /// Returns true if no record was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.agents.is_empty() && self.definitions.is_empty() && self.platforms.is_empty()
+        self.skills.is_empty() && self.agents.is_empty() && self.definitions.is_empty() && self.platforms.is_empty()
     }
 
     /// Replaces the command `longhaul` of tool servers by `program`, which need not be in the search path.
@@ -97,6 +89,10 @@ impl SpecFiles {
     }
 
     fn add(&mut self, path: &Path) -> Result<(), SpecFileError> {
+        if path.is_dir() {
+            self.skills.push((path.to_owned(), skill_folder::read(path)?));
+            return Ok(());
+        }
         let text = fs::read_to_string(path).map_err(|error| SpecFileError::new(path, error))?;
         let fields: BTreeMap<String, Value> = parse(path, &text)?;
         if fields.get("kind").and_then(Value::as_str) == Some("platform") {
@@ -118,8 +114,9 @@ impl SpecFiles {
     fn refuse_doubles(&self) -> Result<(), SpecFileError> {
         let agents = self.agents.iter().map(|(path, agent)| (path, "agent", &agent.key));
         let definitions = self.definitions.iter().map(|(path, definition)| (path, "definition", &definition.key));
+        let skills = self.skills.iter().map(|(path, skill)| (path, "skill", &skill.name));
         let mut seen = BTreeMap::new();
-        for (path, kind, key) in agents.chain(definitions) {
+        for (path, kind, key) in agents.chain(definitions).chain(skills) {
             if let Some(first) = seen.insert((kind, key), path) {
                 let what = format!("{kind} `{key}` is also in {}", first.display());
                 return Err(SpecFileError::new(path, what));
@@ -129,9 +126,17 @@ impl SpecFiles {
     }
 }
 
+/// The YAML files and the folders of skills.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
     let failed = |error| SpecFileError::new(path, error);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
+        let folder = path.parent().filter(|_| path.ends_with(SKILL_FILE));
+        // The parent of a bare file name is empty, which names no directory.
+        let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
+        files.push(folder.unwrap_or(path).to_owned());
+        return Ok(());
+    }
+    if skill_folder::is_skill(path) {
         files.push(path.to_owned());
         return Ok(());
     }
@@ -167,6 +172,18 @@ fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
             let what =
                 format!("mcp_servers.{name}{}: exactly one of `command` and `url`", at(text, &format!("{name}:")));
             return Err(SpecFileError::new(path, what));
+        }
+    }
+    for tool in spec.tools.iter().filter_map(ToolRef::caller) {
+        let line = at(text, &format!("- name: {}", tool.name));
+        let refused = |field: &str, reason: &dyn std::fmt::Display| {
+            SpecFileError::new(path, format!("tools{line}: {field}: {reason}"))
+        };
+        if let Some((field, reason)) = tool.problem() {
+            return Err(refused(field, &reason));
+        }
+        for (field, schema) in tool.schemas() {
+            Schema::compile(schema, Patterns::Linear).map_err(|error| refused(field, &error))?;
         }
     }
     for tool in &spec.latent_tools {
@@ -234,6 +251,12 @@ mod tests {
         assert!(error.contains("latent_tools (line 6): name: is reserved"), "{error}");
         let error = latent("t\n    output: {type: thing}");
         assert!(error.contains("latent_tools (line 6): output: "), "{error}");
+        let by_caller =
+            |tool: &str| refusal(&format!("{AGENT}tools:\n  - name: {tool}\n    runs: caller\n    description: d\n"));
+        let error = by_caller("mcp__a__b");
+        assert!(error.contains("tools (line 6): name: is reserved"), "{error}");
+        let error = by_caller("t\n    parameters: {type: object, required: 1}");
+        assert!(error.contains("tools (line 6): parameters: "), "{error}");
         let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
         assert!(error.contains("output_schema (line 4): not a JSON Schema"), "{error}");
         assert!(refusal("key: d\n").contains("neither an agent"));

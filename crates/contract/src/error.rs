@@ -3,8 +3,6 @@
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use serde_json::{Map, Value};
 
-use super::ContractStatus;
-
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $http:literal, $class:ident, $message:literal;)*) => {
         /// Failure code of a contract execution. The set is closed.
@@ -71,21 +69,6 @@ impl ExecCode {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
-    }
-
-    /// Contract status of an execution that failed with this code. Policy codes map to `blocked`.
-    #[must_use]
-    pub fn state(self) -> ContractStatus {
-        match self {
-            Self::PolicyDenied | Self::RuntimeProfileBlocked | Self::ModelNotAllowed | Self::ToolNotAllowed => {
-                ContractStatus::Blocked
-            }
-            Self::AgentNotFound
-            | Self::AgentVersionNotFound
-            | Self::Timeout
-            | Self::UpstreamUnavailable
-            | Self::InternalError => ContractStatus::Failed,
-        }
     }
 
     /// Maps any stored failure code to the code shown to callers of the contract.
@@ -156,6 +139,7 @@ impl From<ExecFailure> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ContractStatus;
 
     #[test]
     fn every_code_has_its_status_and_state() {

@@ -9,12 +9,14 @@
 pub mod error;
 pub mod messages;
 pub mod record;
+pub mod status;
 pub mod validate;
 
 // What a run needs: its agent and tools, and the platform's snapshot.
 pub mod catalogue;
 pub mod platform;
 pub mod run;
+mod secret_ref;
 
 // The calls of a run, in its steps and in its record.
 pub mod calls;
@@ -24,6 +26,7 @@ pub use calls::{CallItem, ModelCall, ToolCall, ToolFault};
 pub use error::{ExecCode, ExecFailure};
 pub use messages::{Message, Role};
 pub use platform::{Binding, Capability, PlatformRuntime, Resource, SnapshotError};
-pub use record::{ContractStatus, ErrorBody, ExecutionView, timestamp};
+pub use record::{ErrorBody, ExecutionView, timestamp};
 pub use run::{ContractRun, ContractTool, Transport};
+pub use status::ContractStatus;
 pub use validate::{ContractRefusal, ExecRequest};

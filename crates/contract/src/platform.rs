@@ -6,14 +6,16 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{named, sealing::SEALED};
+use longhaul_shared::named;
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use super::{ExecCode, ExecFailure};
+use super::{ExecCode, ExecFailure, secret_ref::is_nothing};
+
+pub use super::secret_ref::{SecretRef, change_secrets};
 
 named!(Capability);
 
@@ -183,63 +185,6 @@ impl PlatformRuntime {
         let capabilities = self.0.get_mut("capabilities").and_then(Value::as_object_mut);
         capabilities.into_iter().flat_map(Map::values_mut).filter_map(|bound| bound.get_mut("config"))
     }
-}
-
-/// Replaces the texts in a configuration's `secret_refs` for which `change` returns a replacement.
-///
-/// # Errors
-/// The first error of `change`.
-pub fn change_secrets<E>(
-    config: &mut Value,
-    mut change: impl FnMut(&str) -> Result<Option<String>, E>,
-) -> Result<(), E> {
-    let refs = config.get_mut("secret_refs").and_then(Value::as_object_mut);
-    for secret in refs.into_iter().flat_map(Map::values_mut) {
-        if let Value::String(text) = secret
-            && let Some(changed) = change(text.trim())?
-        {
-            *text = changed;
-        }
-    }
-    Ok(())
-}
-
-/// A text in `secret_refs`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SecretRef {
-    /// `env://NAME`: a variable of the worker.
-    Variable(String),
-    /// `sealed:…`: a literal that was sealed when the request arrived.
-    Sealed(String),
-    /// A reference of another scheme, which Longhaul cannot resolve.
-    Foreign,
-    /// The secret itself.
-    Literal,
-}
-
-impl SecretRef {
-    /// Classifies a text; `None` if it is blank, `none` or `null`.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        let text = text.trim();
-        if text.is_empty() || is_nothing(text) {
-            return None;
-        }
-        if let Some(name) = text.strip_prefix("env://") {
-            return Some(Self::Variable(name.to_owned()));
-        }
-        if text.starts_with(SEALED) {
-            return Some(Self::Sealed(text.to_owned()));
-        }
-        if text.starts_with("modelops://") {
-            return Some(Self::Foreign);
-        }
-        Some(Self::Literal)
-    }
-}
-
-fn is_nothing(text: &str) -> bool {
-    text.eq_ignore_ascii_case("none") || text.eq_ignore_ascii_case("null")
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]

@@ -2,73 +2,12 @@
 //! error.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use longhaul_shared::{
-    domain::{ExecutionStatus, RuntimeProfile, noted::CallList},
-    named,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use longhaul_shared::domain::{ExecutionStatus, RuntimeProfile, noted::CallList};
+
+use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
-use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use super::{CallItem, ExecCode};
-
-named!(ContractStatus);
-
-/// Status of an execution in the contract.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    Display,
-    EnumString,
-    IntoStaticStr,
-    VariantArray,
-)]
-#[serde(rename_all = "snake_case")]
-#[strum(serialize_all = "snake_case")]
-pub enum ContractStatus {
-    /// Not claimed by a worker yet.
-    Queued,
-    /// Claimed at least once; running or waiting.
-    Running,
-    /// Ended with a result.
-    Succeeded,
-    /// Ended without a result.
-    Failed,
-    /// Ended by policy.
-    Blocked,
-    /// Cancelled by a caller.
-    Cancelled,
-}
-
-/// Failure code of a cancelled execution.
-const CANCELLED: &str = "cancelled";
-
-impl ContractStatus {
-    /// Maps a stored status.
-    #[must_use]
-    pub fn of(status: ExecutionStatus, failure_code: Option<&str>) -> Self {
-        match status {
-            ExecutionStatus::Pending => Self::Queued,
-            ExecutionStatus::InProgress => Self::Running,
-            ExecutionStatus::Finished => Self::Succeeded,
-            ExecutionStatus::Failed => match failure_code {
-                Some(CANCELLED) => Self::Cancelled,
-                Some(code) => ExecCode::of_failure(code).state(),
-                None => Self::Failed,
-            },
-        }
-    }
-}
+use super::{CallItem, ContractStatus, ExecCode, status::CANCELLED};
 
 /// Formats a time as in the contract: six fractional digits, `+00:00`.
 #[must_use]

@@ -3,13 +3,11 @@
 //! Error bodies differ by provider and gateway; of an unknown shape only the status is used. Texts are scrubbed
 //! and truncated because they are stored with the failure and shown to users.
 
-use std::{sync::LazyLock, time::Duration};
+use std::sync::LazyLock;
 
 use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-
-use super::{error::ModelError, retry_after};
 
 /// Longest error message kept, in characters.
 const MAX_MESSAGE_CHARS: usize = 500;
@@ -65,24 +63,7 @@ impl Answer {
         answer
     }
 
-    /// Classifies the error: exhausted quota and exceeded context window by names and text, all others by status.
-    pub(crate) fn into_error(self, retry_after: Option<Duration>) -> ModelError {
-        let retry_after = retry_after.or_else(|| retry_after::in_text(self.message.as_deref()?));
-        if self.says_quota_exhausted() {
-            return ModelError::QuotaExhausted { answer: self, retry_after };
-        }
-        if self.says_context_too_long() {
-            return ModelError::ContextTooLong { answer: self };
-        }
-        match self.status {
-            None => ModelError::InReply { answer: self },
-            Some(408 | 429) => ModelError::RateLimited { answer: self, retry_after },
-            Some(500..) => ModelError::Server { answer: self, retry_after },
-            Some(_) => ModelError::RequestRefused { answer: self },
-        }
-    }
-
-    fn says_quota_exhausted(&self) -> bool {
+    pub(crate) fn says_quota_exhausted(&self) -> bool {
         const NAMES: [&str; 7] = [
             "insufficient_quota",
             "quota_exceeded",
@@ -96,7 +77,7 @@ impl Answer {
         self.status == Some(402) || self.is_named(&NAMES) || self.says(&SENTENCES)
     }
 
-    fn says_context_too_long(&self) -> bool {
+    pub(crate) fn says_context_too_long(&self) -> bool {
         const NAMES: [&str; 4] = [
             "context_length_exceeded",
             "exceed_context_size_error",
@@ -203,9 +184,10 @@ mod tests {
     use longhaul_sdk::FailureCode;
 
     use super::*;
+    use crate::error::ModelError;
 
     fn code_of(status: u16, body: &str) -> FailureCode {
-        Answer::read(Some(status), body.as_bytes(), &Scrub::default()).into_error(None).code()
+        ModelError::of_answer(Answer::read(Some(status), body.as_bytes(), &Scrub::default()), None).code()
     }
 
     #[test]

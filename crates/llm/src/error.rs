@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     answer::Answer,
+    retry_after,
     types::{Message, ModelReply},
 };
 
@@ -149,6 +150,24 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// Classifies the error of an endpoint: exhausted quota and exceeded context window by names and text, all others
+    /// by status.
+    pub(crate) fn of_answer(answer: Answer, retry_after: Option<Duration>) -> Self {
+        let retry_after = retry_after.or_else(|| retry_after::in_text(answer.message.as_deref()?));
+        if answer.says_quota_exhausted() {
+            return Self::QuotaExhausted { answer, retry_after };
+        }
+        if answer.says_context_too_long() {
+            return Self::ContextTooLong { answer };
+        }
+        match answer.status {
+            None => Self::InReply { answer },
+            Some(408 | 429) => Self::RateLimited { answer, retry_after },
+            Some(500..) => Self::Server { answer, retry_after },
+            Some(_) => Self::RequestRefused { answer },
+        }
+    }
+
     /// The failure class, which decides the retry.
     #[must_use]
     pub fn class(&self) -> FailureClass {

@@ -9,6 +9,7 @@
 // What a model is asked and what it answers.
 pub mod answer;
 pub mod error;
+pub mod files;
 mod retry_after;
 pub mod types;
 
@@ -16,6 +17,7 @@ pub mod types;
 mod anthropic;
 mod openai;
 pub mod platform;
+pub mod provider_config;
 pub mod registry;
 pub mod scripted;
 
@@ -43,11 +45,13 @@ use async_trait::async_trait;
 pub use clocks::Clocks;
 pub use connections::ConnectionsError;
 pub use error::ModelError;
-pub use registry::{Models, ModelsError, ProviderConfig, ProviderKind};
+pub use files::{NO_FILES, RequestFiles};
+pub use provider_config::{ProviderConfig, ProviderKind};
+pub use registry::{Models, ModelsError};
 pub use transport::EndpointError;
 pub use types::{
-    FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, ReplyEvent, ToolChoice, Usage,
-    estimate_tokens,
+    CacheSpan, FinishReason, Message, ModelReply, ModelRequest, NativeBlocks, NativeFormat, PromptCache, ReplyEvent,
+    ToolChoice, Usage, estimate_tokens,
 };
 
 /// Receives the parts of a reply in order while it arrives.

@@ -1,76 +1,17 @@
 //! The models that a worker can call, by provider name, and the default provider.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_sdk::spec::ModelSpec;
-use secrecy::{ExposeSecret, SecretString};
-use sha2::{Digest, Sha256};
 
 use super::{
-    ChatModel, Clocks, ModelError, anthropic::Anthropic, openai::OpenAi, scripted::ScriptedModel,
+    ChatModel, ModelError,
+    anthropic::Anthropic,
+    openai::OpenAi,
+    provider_config::{ProviderConfig, ProviderKind},
+    scripted::ScriptedModel,
     transport::EndpointError,
 };
-
-/// The wire format of a provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ProviderKind {
-    /// Chat completions of any OpenAI-compatible server.
-    OpenAi,
-    /// Anthropic's messages API.
-    Anthropic,
-    /// The scripted model.
-    Scripted,
-}
-
-/// Settings of one provider.
-#[derive(Debug)]
-pub struct ProviderConfig {
-    pub kind: ProviderKind,
-    /// Base URL, with or without `/v1`; absent for the public URL of the wire format.
-    pub base_url: Option<String>,
-    /// The resolved key, sent in the header that the wire format requires.
-    pub api_key: Option<SecretString>,
-    /// Timeouts of every call, at ordinary effort.
-    pub clocks: Clocks,
-    /// Extra headers of every request; their values count as secrets.
-    pub headers: BTreeMap<String, SecretString>,
-    /// The model for agents that name none.
-    pub default_model: Option<String>,
-    /// PEM file of certificate authorities trusted in addition to the machine's.
-    pub ca_file: Option<PathBuf>,
-}
-
-impl ProviderConfig {
-    /// Returns a provider with default settings.
-    #[must_use]
-    pub fn new(kind: ProviderKind) -> Self {
-        Self {
-            kind,
-            base_url: None,
-            api_key: None,
-            clocks: Clocks::default(),
-            headers: BTreeMap::new(),
-            default_model: None,
-            ca_file: None,
-        }
-    }
-
-    /// A hash that tells endpoints and keys apart. Keys are long and random, so their hash does not reveal them.
-    fn fingerprint(&self) -> String {
-        let key = self.api_key.as_ref().map(ExposeSecret::expose_secret).unwrap_or_default();
-        let base_url = self.base_url.as_deref().unwrap_or_default().trim_end_matches('/');
-        let hash = Sha256::digest(format!("longhaul.endpoint.v1\0{:?}\0{base_url}\0{key}", self.kind));
-        hex::encode(&hash[..6])
-    }
-
-    fn build(self, name: &str) -> Result<Arc<dyn ChatModel>, EndpointError> {
-        Ok(match self.kind {
-            ProviderKind::OpenAi => Arc::new(OpenAi::new(name, self)?),
-            ProviderKind::Anthropic => Arc::new(Anthropic::new(name, self)?),
-            ProviderKind::Scripted => Arc::new(ScriptedModel::new(name, self.clocks)),
-        })
-    }
-}
 
 /// Errors of building a worker's models. They stop the worker at start-up.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +58,7 @@ impl Models {
         let (mut providers, mut fingerprints) = (BTreeMap::new(), BTreeMap::new());
         for (name, config) in configured {
             fingerprints.insert(name.clone(), config.fingerprint());
-            let model = config.build(&name).map_err(|source| ModelsError::Provider { name: name.clone(), source })?;
+            let model = build(&name, config).map_err(|source| ModelsError::Provider { name: name.clone(), source })?;
             providers.insert(name, model);
         }
         Ok(Self { fingerprints, ..Self::new(providers, default)? })
@@ -163,6 +104,14 @@ impl Models {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.providers.keys().map(String::as_str)
     }
+}
+
+fn build(name: &str, config: ProviderConfig) -> Result<Arc<dyn ChatModel>, EndpointError> {
+    Ok(match config.kind {
+        ProviderKind::OpenAi => Arc::new(OpenAi::new(name, config)?),
+        ProviderKind::Anthropic => Arc::new(Anthropic::new(name, config)?),
+        ProviderKind::Scripted => Arc::new(ScriptedModel::new(name, config.clocks)),
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Incremental parser of server-sent events by the WHATWG rules, over chunks of any size.
 //!
 //! Lines are found in bytes and decoded when complete, so a CRLF or a character split across chunks survives.
-//! The buffer is bounded.
+//! The buffer is bounded. The crates at hand are not, refuse fields they do not know and drop an event whose final
+//! blank line is missing, which some servers leave out.
 
 use super::error::ModelError;
 

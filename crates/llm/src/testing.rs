@@ -7,9 +7,10 @@ use longhaul_shared::domain::ToolCall;
 use serde_json::json;
 
 use super::{
-    Message, ModelError, ModelRequest, ReplyEvent, ToolChoice,
+    Message, ModelError, ModelRequest, ReplyEvent, RequestFiles, ToolChoice,
     answer::{Answer, Scrub},
     calls::CallIds,
+    types::{FileRef, Part},
 };
 
 pub(super) fn tool(name: &str) -> ToolSpec {
@@ -45,6 +46,7 @@ pub(super) fn request<'a>(
     ModelRequest {
         model: spec,
         messages,
+        files: &crate::NO_FILES,
         tools,
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
@@ -52,7 +54,49 @@ pub(super) fn request<'a>(
         max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
+        cache: None,
     }
+}
+
+/// A picture, a paper and a note, and their bytes.
+pub(super) fn files() -> ([FileRef; 3], RequestFiles) {
+    let file = |hash: &str, media_type: &str, bytes, name: &str| FileRef {
+        hash: hash.into(),
+        media_type: media_type.into(),
+        bytes,
+        id: None,
+        name: Some(name.into()),
+    };
+    let named = [
+        file("aa", "image/png", 3, "p.png"),
+        file("bb", "application/pdf", 4, "q.pdf"),
+        file("cc", "text/csv", 3, "r.csv"),
+    ];
+    let bytes = [("aa", &b"png"[..]), ("bb", b"%PDF"), ("cc", b"1,2")];
+    let bytes = bytes.map(|(hash, bytes)| (hash.to_owned(), bytes::Bytes::from_static(bytes)));
+    (named, RequestFiles::new(bytes.into()))
+}
+
+/// A transcript with files of a caller and of calls.
+pub(super) fn with_files() -> Vec<Message> {
+    let ([picture, paper, note], _) = files();
+    let parts =
+        vec![Part::Text("see".into()), Part::Image(picture.clone()), Part::File(paper.clone()), Part::File(note)];
+    let calls = vec![call("c1", "draw", "{}"), call("c2", "draw", "{}")];
+    let drawn = |id: &str, files| Message::Tool {
+        call_id: id.into(),
+        name: "draw".into(),
+        text: "drawn".into(),
+        files,
+        is_error: false,
+    };
+    vec![
+        Message::User { parts },
+        Message::Assistant { text: String::new(), calls, native: None },
+        drawn("c1", vec![picture]),
+        drawn("c2", vec![paper]),
+        Message::user("go on"),
+    ]
 }
 
 /// An id generator for a transcript that holds `messages`.
@@ -61,7 +105,7 @@ pub(super) fn ids(messages: &[Arc<Message>]) -> CallIds {
 }
 
 pub(super) fn error_inside(body: &[u8]) -> ModelError {
-    Answer::read(None, body, &Scrub::default()).into_error(None)
+    ModelError::of_answer(Answer::read(None, body, &Scrub::default()), None)
 }
 
 /// The completed calls among the events, in order.

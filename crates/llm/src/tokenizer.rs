@@ -45,7 +45,8 @@ pub(super) async fn count(model: &str, request: &ModelRequest<'_>) -> Option<u64
     let vocabulary = of_model(model)?;
     let messages: Vec<Arc<Message>> = request.messages.to_vec();
     let tools = serde_json::to_string(request.tools).ok()?;
-    let around = prompt_bound::of_frame(request) + PER_MESSAGE * messages.len() as u64;
+    let files: u64 = messages.iter().map(|message| prompt_bound::of_files(message, request.model)).sum();
+    let around = prompt_bound::of_frame(request) + PER_MESSAGE * messages.len() as u64 + files;
     let length: usize = tools.len() + messages.iter().map(|message| message.text().len()).sum::<usize>();
     if length > MAX_BYTES {
         return None;

@@ -206,7 +206,8 @@ pub(super) struct Opened<'a> {
 impl Opened<'_> {
     /// Classifies an error that the endpoint reported inside its reply.
     pub(super) fn error_inside(&self, body: &[u8]) -> ModelError {
-        Answer { request_id: self.request_id.clone(), ..Answer::read(None, body, self.scrub) }.into_error(None)
+        let answer = Answer { request_id: self.request_id.clone(), ..Answer::read(None, body, self.scrub) };
+        ModelError::of_answer(answer, None)
     }
 
     /// Reads a whole reply.
@@ -294,7 +295,7 @@ impl Opened<'_> {
         }
         let mut answer = Answer::read(Some(status.as_u16()), &body, self.scrub);
         answer.request_id = answer.request_id.or(self.request_id);
-        answer.into_error(retry_after.or_else(|| retry_after::in_body(&body)))
+        ModelError::of_answer(answer, retry_after.or_else(|| retry_after::in_body(&body)))
     }
 }
 

@@ -8,6 +8,8 @@ use longhaul_shared::domain::ToolCall;
 pub use longhaul_shared::domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
 use serde::{Deserialize, Serialize};
 
+use crate::files::RequestFiles;
+
 /// Tokens of one model call, as counted by the provider. Absent means not reported, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
@@ -57,12 +59,31 @@ pub enum ToolChoice<'a> {
     None,
 }
 
+/// Use of the provider's prompt cache. Absent from a request whose prompt no other begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptCache<'a> {
+    /// Name of the conversation: prompts with the same name share prefixes.
+    pub key: &'a str,
+    pub span: CacheSpan,
+}
+
+/// The part of a prompt that other prompts begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheSpan {
+    /// Tools and instructions.
+    Instructions,
+    /// Everything: earlier or later prompts are of the same conversation.
+    Conversation,
+}
+
 /// One model call.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelRequest<'a> {
     pub model: &'a ModelSpec,
     /// The whole transcript. Every result follows the reply whose call it answers.
     pub messages: &'a [Arc<Message>],
+    /// The bytes of files in the transcript, as far as the model takes them.
+    pub files: &'a RequestFiles,
     /// The tools that the model may call; sent in order of their names.
     pub tools: &'a [ToolSpec],
     pub tool_choice: ToolChoice<'a>,
@@ -76,6 +97,7 @@ pub struct ModelRequest<'a> {
     pub context_tokens: Option<u32>,
     /// JSON schema that the provider enforces on the answer's text, if it can.
     pub output_schema: Option<&'a serde_json::Value>,
+    pub cache: Option<PromptCache<'a>>,
 }
 
 /// A model's reply.

@@ -3,17 +3,15 @@
 //! A look is a hint to read Postgres now. Losing looks is harmless, because followers also poll at least every
 //! second. On every (re)connect followers are told to read everything, since messages sent in between are lost.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::StreamExt;
 use redis::aio::PubSub;
-use serde::{Deserialize, Serialize};
 use tokio::{
     sync::broadcast,
     time::{Instant, sleep_until, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use uuid::Uuid;
 
 use super::{
     QueueError, QueueOptions,
@@ -22,32 +20,12 @@ use super::{
     messages::read_look,
 };
 
+pub use super::messages::{Look, TextDelta};
+
 /// Capacity in batches. A slower follower lags and skips to the newest ones.
 const BEHIND: usize = 256;
 /// Interval of pings on a silent connection.
 const PING_EVERY: Duration = Duration::from_secs(10);
-
-/// A notification for followers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Look {
-    /// These executions changed.
-    At(Arc<[Uuid]>),
-    /// A model wrote this.
-    Text(Arc<[TextDelta]>),
-    /// Any execution may have changed: the subscription is new, or the message is from a later release.
-    AtEverything,
-}
-
-/// A piece of a reply's text, sent while the model writes. Pieces may be lost: the recorded turn has the whole text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TextDelta {
-    pub execution: Uuid,
-    /// Number of the turn in its execution, from 1.
-    pub turn: u32,
-    /// Bytes of the turn's text before this piece.
-    pub offset: usize,
-    pub text: String,
-}
 
 /// A subscription to looks, cancelled on drop.
 #[derive(Debug)]

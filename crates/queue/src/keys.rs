@@ -5,6 +5,9 @@
 //! - `<tag>:look`, pub/sub channel: concatenated ids of changed executions, 16 bytes each, at most 4,096 per
 //!   message.
 //! - `<tag>:text`, pub/sub channel: pieces of replies as JSON (`hints::TextDelta`), for chats.
+//! - `<tag>:reply:<execution>`, string: number of the turn that the execution of a session writes (`replies.rs`).
+//! - `<tag>:reply:<execution>:<turn>`, string: text of that turn so far, at most 256 KiB. Both expire 15 minutes after
+//!   the last piece.
 //! - `<tag>:model:<endpoint>:rates`, hash of 3 fields: GCRA state of a model endpoint (times at which the next
 //!   request and token conform). Expires after two days.
 //! - `<tag>:model:<endpoint>:running`, sorted set: executions with a call in flight, scored by the time at which
@@ -17,6 +20,8 @@
 //! upgrade never share it; the sweep fills the new lists. Another message format needs no new key (`messages.rs`).
 
 use std::fmt;
+
+use uuid::Uuid;
 
 use super::QueueName;
 
@@ -52,6 +57,16 @@ impl Keys {
     /// Slots reserved in the rates of an endpoint.
     pub(crate) fn model_places(&self, endpoint: &str) -> String {
         format!("{}:model:{endpoint}:places", self.tag)
+    }
+
+    /// Turn that an execution writes.
+    pub(crate) fn reply(&self, execution: &Uuid) -> String {
+        format!("{}:reply:{execution}", self.tag)
+    }
+
+    /// Text of a turn so far.
+    pub(crate) fn reply_text(&self, execution: &Uuid, turn: u32) -> String {
+        format!("{}:reply:{execution}:{turn}", self.tag)
     }
 
     /// Channel of replies' text as it arrives.

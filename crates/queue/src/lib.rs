@@ -25,6 +25,7 @@ pub mod producer;
 mod keys;
 mod link;
 mod messages;
+mod replies;
 
 pub use longhaul_shared::{config::QueueOptions, domain::QueueName};
 

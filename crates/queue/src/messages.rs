@@ -14,9 +14,10 @@
 //!
 //! The `v1` in the keys (`keys.rs`) changes when a key changes its type or meaning.
 
-use uuid::Uuid;
+use std::sync::Arc;
 
-use super::hints::Look;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// Prefix of a look of a later version whose length is ambiguous: 15 bytes that begin no UUIDv7, then the version.
 const LATER: [u8; 15] = [0xff; 15];
@@ -24,6 +25,28 @@ const LATER: [u8; 15] = [0xff; 15];
 /// Maximum number of workers that pass a wake-up on. Redis serves the longest-waiting client first, so each hop
 /// reaches another worker.
 const MAX_HOPS: u8 = 16;
+
+/// A notification for followers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Look {
+    /// These executions changed.
+    At(Arc<[Uuid]>),
+    /// A model wrote this.
+    Text(Arc<[TextDelta]>),
+    /// Any execution may have changed: the subscription is new, or the message is from a later release.
+    AtEverything,
+}
+
+/// A piece of a reply's text, sent while the model writes. Pieces may be lost: the recorded turn has the whole text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TextDelta {
+    pub execution: Uuid,
+    /// Number of the turn in its execution, from 1.
+    pub turn: u32,
+    /// Bytes of the turn's text before this piece.
+    pub offset: usize,
+    pub text: String,
+}
 
 /// A wake-up without an execution id: the queue has work.
 pub(super) fn wakeup() -> [u8; 16] {

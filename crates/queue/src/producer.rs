@@ -28,6 +28,7 @@ use super::{
     keys::{Keys, WAKE_LIST_TTL_SECONDS},
     link::Link,
     messages,
+    replies::{self, ReplyNote},
 };
 
 /// Capacity of the buffer, in notes; most of a second at 10,000 submits per second.
@@ -64,7 +65,7 @@ struct Inner {
 enum Note {
     Wake { queue: QueueName, hint: Uuid, count: usize, noted_at: Instant },
     Look(Vec<Uuid>),
-    Text(TextDelta),
+    Reply(ReplyNote),
     Flush(oneshot::Sender<()>),
 }
 
@@ -125,7 +126,22 @@ impl WakeupPublisher {
 
     /// Sends a piece of a reply to the followers of its execution. Does not block; the piece may be lost.
     pub fn text(&self, delta: TextDelta) {
-        if self.inner.notes.try_send(Note::Text(delta)).is_err() {
+        self.note_reply(ReplyNote::Text(delta));
+    }
+
+    /// Voids the text sent of an execution's turn, because the turn is asked again. Does not block.
+    pub fn void_reply(&self, execution: ExecutionId) {
+        self.note_reply(ReplyNote::Void(execution.0));
+    }
+
+    /// Text that the model has written so far of the turn under way, at offset 0; `None` if it is gone, or Redis does
+    /// not answer. The turn may be recorded by now.
+    pub async fn reply_so_far(&self, execution: Uuid) -> Option<TextDelta> {
+        self.ask(async |connection| replies::text_so_far(&self.inner.keys, execution, connection).await).await?
+    }
+
+    fn note_reply(&self, note: ReplyNote) {
+        if self.inner.notes.try_send(Note::Reply(note)).is_err() {
             metrics::looks_dropped(1);
         }
     }
@@ -166,10 +182,10 @@ impl WakeupPublisher {
         Some(added)
     }
 
-    async fn ask(
+    pub(super) async fn ask<T>(
         &self,
-        command: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<usize>,
-    ) -> Option<usize> {
+        command: impl AsyncFnOnce(&mut redis::aio::MultiplexedConnection) -> redis::RedisResult<T>,
+    ) -> Option<T> {
         // The timeout also covers waiting for another caller's connection attempt.
         let asked = timeout(2 * SWEEP_TIMEOUT, async { self.inner.sweep_link.lock().await.run(command).await });
         asked.await.ok()?.ok()
@@ -217,7 +233,7 @@ impl Sender {
 
     /// Sends a batch and returns the flush requests to acknowledge.
     async fn send(&mut self, batch: Batch) -> Vec<oneshot::Sender<()>> {
-        if batch.wakeups.is_empty() && batch.looks.is_empty() && batch.texts.is_empty() {
+        if batch.wakeups.is_empty() && batch.looks.is_empty() && batch.replies.is_empty() {
             return batch.flushed;
         }
         // EVAL instead of EVALSHA: the script has a few hundred bytes, the server caches its compiled form, and a
@@ -238,10 +254,17 @@ impl Sender {
         for chunk in looks.chunks(LOOK_MESSAGE_IDS) {
             pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(messages::look(chunk));
         }
-        if let Ok(texts) = serde_json::to_vec(&batch.texts)
-            && !batch.texts.is_empty()
+        // Kept before it is published: a follower subscribes first and then reads what is kept.
+        batch.replies.iter().for_each(|note| note.keep(&self.keys, &mut pipeline));
+        let texts = batch.replies.iter().filter_map(|note| match note {
+            ReplyNote::Text(delta) => Some(delta),
+            ReplyNote::Void(_) => None,
+        });
+        let texts: Vec<&TextDelta> = texts.collect();
+        if let Ok(message) = serde_json::to_vec(&texts)
+            && !texts.is_empty()
         {
-            pipeline.cmd("PUBLISH").arg(self.keys.text()).arg(texts);
+            pipeline.cmd("PUBLISH").arg(self.keys.text()).arg(message);
         }
         let offered: usize = batch.wakeups.values().map(Vec::len).sum();
         match self.link.run(async |connection| pipeline.query_async::<Vec<usize>>(connection).await).await {
@@ -265,7 +288,7 @@ impl Sender {
 struct Batch {
     wakeups: HashMap<QueueName, Vec<Uuid>>,
     looks: HashSet<Uuid>,
-    texts: Vec<TextDelta>,
+    replies: Vec<ReplyNote>,
     flushed: Vec<oneshot::Sender<()>>,
 }
 
@@ -288,7 +311,7 @@ impl Batch {
                     }
                 }
                 Note::Look(executions) => batch.looks.extend(executions),
-                Note::Text(delta) => batch.texts.push(delta),
+                Note::Reply(note) => batch.replies.push(note),
                 Note::Flush(flushed) => batch.flushed.push(flushed),
             }
         }

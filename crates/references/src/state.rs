@@ -199,7 +199,7 @@ impl StateLog {
         known.sort();
         known.dedup();
         let wanted = path.to_string();
-        known.sort_by_cached_key(|known| distance(&known.to_string(), &wanted));
+        known.sort_by_cached_key(|known| strsim::levenshtein(&known.to_string(), &wanted));
         known.truncate(MAX_SUGGESTIONS);
         known
     }
@@ -242,20 +242,4 @@ pub(super) fn size(value: &Value) -> usize {
     // Neither the counter nor the serialization of a JSON value can fail.
     let _ = serde_json::to_writer(&mut counter, value);
     counter.0
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (at, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (column, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -2,7 +2,7 @@
 
 use longhaul_shared::config::ConfigError;
 use longhaul_shared::domain::retrieval::{EmbeddingCall, RetrievalCall, index::InvalidName};
-use longhaul_store::{StoreError, indexes::IndexError};
+use longhaul_store::{StoreError, catalogue::indexes::IndexError};
 
 /// Stage that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

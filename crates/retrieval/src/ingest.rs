@@ -21,13 +21,12 @@ use super::{
     fill::{self, Filled, Which},
     retrieve::Retriever,
 };
-use longhaul_store::{
+use longhaul_store::catalogue::{
     document_generations::Finished,
-    indexes::{Document, Index, IndexError, NewDocument},
+    documents::{Document, NewDocument},
+    indexes::{Index, IndexError},
 };
 
-/// Maximum concurrent ingestions per process; each may hold a hundred megabytes of embeddings.
-pub const MAX_PARALLEL_INGESTIONS: usize = 4;
 /// Longest wait for an ingestion permit.
 const PATIENCE: Duration = Duration::from_secs(30);
 

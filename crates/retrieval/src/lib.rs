@@ -6,10 +6,12 @@
 
 mod bindings;
 mod configured;
+mod criterion;
 mod embeddings;
 mod error;
 mod fill;
 mod ingest;
+mod memory;
 mod own;
 mod pgvector;
 mod qdrant;
@@ -20,6 +22,7 @@ mod weaviate;
 pub use bindings::{Bindings, DEFAULT_TIMEOUT, EmbeddingsBinding, Provider, VectorBinding, VectorStore};
 pub use embeddings::{Embedded, MAX_BATCH_TEXTS};
 pub use error::{ContractFailure, FailureKind, RetrievalError, Stage};
-pub use ingest::{ChunkSettings, DocumentFormat, IncomingDocument, IngestedDocument, MAX_PARALLEL_INGESTIONS};
+pub use ingest::{ChunkSettings, DocumentFormat, IncomingDocument, IngestedDocument};
+pub use memory::{Recalled, RecalledEpisode};
 pub use own::OwnIndexes;
-pub use retrieve::{Retrieved, Retriever};
+pub use retrieve::{MAX_PARALLEL_INGESTIONS, Retrieved, Retriever};

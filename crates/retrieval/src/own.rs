@@ -2,6 +2,7 @@
 
 use super::{
     bindings::Bindings,
+    embeddings::embed,
     error::{FailureKind, RetrievalError},
     ingest::{IncomingDocument, IngestedDocument},
     retrieve::{Retrieved, Retriever},
@@ -81,6 +82,24 @@ impl OwnIndexes {
     /// [`RetrievalError`].
     pub async fn remove_index(&self, tenant: TenantId, index: &str) -> Result<bool, RetrievalError> {
         self.retriever.remove_index(&self.bindings(tenant)?, index).await
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.retriever.store
+    }
+
+    /// Model and embeddings of `texts`; `None` where no embeddings are bound.
+    ///
+    /// # Errors
+    /// [`RetrievalError`].
+    pub(super) async fn embed(
+        &self,
+        tenant: TenantId,
+        texts: &[&str],
+    ) -> Result<Option<(String, Vec<Vec<f64>>)>, RetrievalError> {
+        let Some(binding) = self.bindings(tenant)?.embeddings else { return Ok(None) };
+        let embedded = embed(&self.retriever.client, &binding, texts).await?;
+        Ok(Some((binding.provider_model, embedded.vectors)))
     }
 
     fn bindings(&self, tenant: TenantId) -> Result<Bindings, RetrievalError> {

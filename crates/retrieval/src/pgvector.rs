@@ -1,13 +1,13 @@
 //! Longhaul's own indexes in Postgres: vector distance by pgvector, keywords by full-text search.
 
 use super::{
+    criterion::SearchCriterion,
     error::{FailureKind, RetrievalError, Stage},
-    retrieve::SearchCriterion,
 };
 use longhaul_shared::domain::retrieval::{Filters, Hit, ScoreKind};
 use longhaul_store::{
     Store,
-    indexes::{ChunkFound, Index, IndexError},
+    catalogue::indexes::{ChunkFound, Index, IndexError},
 };
 
 /// Searches one index.

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    criterion::SearchCriterion,
     error::RetrievalError,
     request::{Target, join},
-    retrieve::SearchCriterion,
 };
 use longhaul_shared::domain::retrieval::{
     Filters, Hit, ScoreKind,

@@ -102,3 +102,8 @@ impl Target<'_> {
 pub(super) fn join(base: &str, path: &str) -> String {
     format!("{}/{}", base.trim_end_matches('/'), path.trim_start_matches('/'))
 }
+
+/// Beginning of a store's response, for logs.
+pub(super) fn excerpt(said: &Value) -> String {
+    said.to_string().chars().take(1_000).collect()
+}

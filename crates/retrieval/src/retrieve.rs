@@ -3,34 +3,34 @@
 use std::{borrow::Cow, sync::Arc};
 
 use reqwest::Client;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 use super::{
     bindings::{Bindings, EmbeddingsBinding, VectorBinding, VectorStore},
+    criterion::SearchCriterion,
     embeddings::{self, Embedded},
     error::{FailureKind, RetrievalError, Stage},
-    fill,
-    ingest::MAX_PARALLEL_INGESTIONS,
-    pgvector, qdrant,
+    fill, pgvector, qdrant,
     request::Target,
     weaviate,
 };
 use longhaul_shared::domain::TenantId;
 use longhaul_shared::domain::retrieval::{
-    EmbeddingCall, Filters, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, ScoreKind,
-    SearchMethod, branch_top_k, fuse,
+    EmbeddingCall, Filters, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, SearchMethod,
+    branch_top_k, fuse,
     index::{property, qdrant_collection, weaviate_class},
     rank,
 };
 use longhaul_shared::http::{self, HttpOptions};
 use longhaul_store::{
     Store,
-    indexes::{Index, IndexError},
+    catalogue::indexes::{Index, IndexError},
 };
 
 /// Prefix of the names that Longhaul's own indexes have in external stores, before the id.
 const OWN_PREFIX: &str = "lh";
+/// Maximum concurrent ingestions per process; each may hold a hundred megabytes of embeddings.
+pub const MAX_PARALLEL_INGESTIONS: usize = 4;
 
 /// Searches and fills indexes. One instance per process: it owns the connection pool.
 #[derive(Debug, Clone)]
@@ -53,22 +53,6 @@ impl Retrieved {
     /// Results, best first.
     pub fn results(&self) -> impl Iterator<Item = &RetrievedItem> {
         self.retrieval_calls.iter().flat_map(|call| &call.results)
-    }
-}
-
-/// Search criterion.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum SearchCriterion<'a> {
-    Near(&'a [f64]),
-    Words(&'a str),
-}
-
-impl SearchCriterion<'_> {
-    pub(super) fn score_kind(self, of_distances: ScoreKind, of_words: ScoreKind) -> ScoreKind {
-        match self {
-            Self::Near(_) => of_distances,
-            Self::Words(_) => of_words,
-        }
     }
 }
 
@@ -304,9 +288,4 @@ fn reads_as_own(store: &VectorStore, name: &str) -> bool {
     let read = read.unwrap_or_default().to_lowercase();
     let id = read.strip_prefix(OWN_PREFIX).unwrap_or_default();
     id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Beginning of a store's response, for logs.
-pub(super) fn excerpt(said: &Value) -> String {
-    said.to_string().chars().take(1_000).collect()
 }

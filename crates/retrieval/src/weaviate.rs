@@ -3,9 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    criterion::SearchCriterion,
     error::{FailureKind, RetrievalError},
-    request::{Target, join},
-    retrieve::{SearchCriterion, excerpt},
+    request::{Target, excerpt, join},
 };
 use longhaul_shared::domain::{
     ascii_json::ascii,

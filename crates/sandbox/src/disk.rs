@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{setup::Limits, watch};
+use crate::{proc_files, setup::Limits};
 
 /// Maximum bytes of /proc/PID/maps read per measurement over all processes. An interpreter has some 10 KiB of
 /// mappings; reading more would delay the watch.
@@ -96,10 +96,10 @@ impl DiskUsage<'_> {
     /// Adds the removed files that a process still holds. One thread shows them all: threads share their open
     /// files, because the seccomp filter refuses the calls that would unshare them.
     fn removed_by(&mut self, pid: i32, work: &Path) -> Result<Looked, TooMuch> {
-        for thread in watch::threads(pid) {
+        for thread in proc_files::threads(pid) {
             // A thread that ends has no memory any more and cannot be inspected. It writes nothing, and its files
             // go with it.
-            if !watch::has_memory(thread) {
+            if !proc_files::has_memory(thread) {
                 continue;
             }
             match nameless(thread, work, &mut self.maps) {
@@ -107,7 +107,7 @@ impl DiskUsage<'_> {
                     found.iter().try_for_each(|metadata| self.add_removed(metadata))?;
                     return Ok(Looked::Into);
                 }
-                Err(_) if watch::has_memory(thread) => return Ok(Looked::Refused),
+                Err(_) if proc_files::has_memory(thread) => return Ok(Looked::Refused),
                 Err(_) => {}
             }
         }

@@ -5,8 +5,8 @@ use std::io::{self, Read, Write};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Maximum length of a frame; larger than any configurable request or result.
-const MAX: u32 = 64 << 20;
+/// Maximum length of a frame; larger than any configurable request or result, and than any workspace.
+const MAX: u32 = 320 << 20;
 
 pub(crate) fn write(to: &mut impl Write, body: &[u8]) -> io::Result<()> {
     to.write_all(&length(body)?.to_be_bytes())?;
@@ -25,6 +25,12 @@ pub(crate) fn read(from: &mut impl Read) -> io::Result<Vec<u8>> {
 pub(crate) async fn send(to: &mut (impl AsyncWrite + Unpin), body: &[u8]) -> io::Result<()> {
     to.write_all(&length(body)?.to_be_bytes()).await?;
     to.write_all(body).await
+}
+
+/// Returns the body of the frame at the beginning of a message, if it is whole.
+pub(crate) fn first(message: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = message.split_first_chunk::<4>()?;
+    rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)
 }
 
 /// Not cancel-safe: bytes already read are lost.

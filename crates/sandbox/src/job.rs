@@ -128,9 +128,11 @@ async fn converse(connection: &mut UnixStream, setup: &Setup, request: &[u8]) ->
     Ok((report, frames::receive(connection).await?))
 }
 
-/// Bytes of a stream that are kept, and the number from which the run is stopped.
+/// Limits on the output of a run, in bytes of each of its two streams.
 struct Caps {
+    /// Kept; the rest is dropped.
     keep: usize,
+    /// A run that writes more is stopped.
     flood: usize,
 }
 

@@ -18,6 +18,7 @@ pub mod init;
 mod job;
 mod options;
 mod probe;
+mod proc_files;
 mod server;
 mod service;
 mod setup;
@@ -25,6 +26,7 @@ mod start;
 pub mod warden;
 mod watch;
 mod wire;
+mod workspace;
 
 pub use self::{
     options::{Choice, Language, Options},

@@ -1,4 +1,4 @@
-//! The HTTP server: two routes, every answer in JSON.
+//! The HTTP server: three routes.
 
 use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     options::Options,
     service::{Refused, Sandbox},
-    wire,
+    wire, workspace,
 };
 
 /// Maximum time to receive a request body. A slow caller delays no other request.
@@ -60,7 +60,7 @@ impl Door {
             first: Duration::from_secs(15),
             idle: Duration::from_secs(120),
             age: Duration::from_secs(60),
-            rest: TO_SEND + options.queue_wait + options.timeout_max + AROUND,
+            rest: TO_SEND + options.queue_wait + options.timeout_max + AROUND + 2 * workspace::TRANSFER,
         }
     }
 }
@@ -155,6 +155,8 @@ async fn answer(sandbox: Arc<Sandbox>, request: Request<Incoming>) -> Result<Ans
         ("/health", _) => not_allowed("GET, HEAD"),
         ("/v1/execute", &Method::POST) => execute(&sandbox, request).await,
         ("/v1/execute", _) => not_allowed("POST"),
+        ("/v1/workspace", &Method::POST) => run_workspace(&sandbox, request).await,
+        ("/v1/workspace", _) => not_allowed("POST"),
         _ => refuse(StatusCode::NOT_FOUND, "not_found", "there is nothing here"),
     })
 }
@@ -171,19 +173,60 @@ fn health(sandbox: &Sandbox) -> Answer {
     whole(StatusCode::OK, body.to_string())
 }
 
+fn unauthorized() -> Answer {
+    refuse(StatusCode::UNAUTHORIZED, "unauthorized", "the sandbox's token is missing or wrong")
+}
+
+async fn body_of(request: Request<Incoming>, max: usize, time: Duration) -> Result<Bytes, Answer> {
+    match timeout(time, Limited::new(request.into_body(), max).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let message = format!("a request may have {max} bytes");
+            Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", &message))
+        }
+        Ok(Err(_)) => Err(refuse(StatusCode::BAD_REQUEST, "invalid_payload", "the body cannot be read")),
+        Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the body took too long to arrive")),
+    }
+}
+
+async fn run_workspace(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
+    if !is_known(sandbox, &request) {
+        return unauthorized();
+    }
+    // Before the body is read: the files of all requests that are held are those of the runs.
+    let turn = match sandbox.turn().await {
+        Ok(turn) => turn,
+        Err(refused) => return refused.answer(),
+    };
+    let body = match body_of(request, workspace::MAX_MESSAGE, workspace::TRANSFER).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
+    };
+    let head = match workspace::parse(&body, &sandbox.options) {
+        Ok(head) => head,
+        Err(invalid) => return refuse(StatusCode::BAD_REQUEST, invalid.code, &invalid.message),
+    };
+    let ended = match sandbox.workspace(turn, &head, body.into()).await {
+        Ok(ended) => ended,
+        Err(error) => return internal(&error),
+    };
+    match workspace::answer(&head, ended, &sandbox.options) {
+        Ok(answer) => {
+            let mut answer = whole(StatusCode::OK, answer);
+            answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+            answer
+        }
+        Err(error) => internal(&error),
+    }
+}
+
 async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
     if !is_known(sandbox, &request) {
-        return refuse(StatusCode::UNAUTHORIZED, "unauthorized", "the sandbox's token is missing or wrong");
+        return unauthorized();
     }
-    let body = Limited::new(request.into_body(), sandbox.options.request_bytes).collect();
-    let body = match timeout(TO_SEND, body).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            let message = format!("a request may have {} bytes", sandbox.options.request_bytes);
-            return refuse(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", &message);
-        }
-        Ok(Err(_)) => return refuse(StatusCode::BAD_REQUEST, "invalid_payload", "the body cannot be read"),
-        Err(_) => return refuse(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the body took too long to arrive"),
+    let body = match body_of(request, sandbox.options.request_bytes, TO_SEND).await {
+        Ok(body) => body,
+        Err(refused) => return refused,
     };
     let request = match wire::Request::parse(&body, &sandbox.options) {
         Ok(request) => request,
@@ -198,12 +241,20 @@ async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
                 Err(error) => internal(&error),
             }
         }
-        Err(busy @ Refused::Busy) => {
-            let mut answer = refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", &busy.to_string());
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(AGAIN));
-            answer
+        Err(refused) => refused.answer(),
+    }
+}
+
+impl Refused {
+    fn answer(&self) -> Answer {
+        match self {
+            Self::Busy => {
+                let mut answer = refuse(StatusCode::SERVICE_UNAVAILABLE, "busy", &self.to_string());
+                answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(AGAIN));
+                answer
+            }
+            Self::Job(error) => internal(error),
         }
-        Err(Refused::Job(error)) => internal(&error),
     }
 }
 

@@ -12,10 +12,11 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    job::{self, JobError},
+    job::{self, JobError, JobOutcome},
     options::{Language, Options},
     setup::{Confinement, Limits, Program, Setup},
     wire::{Outcome, Request},
+    workspace::{self, wire::Head},
 };
 
 /// A service whose confinement has passed the self-test. [`Sandbox::start`](Self::start) makes one.
@@ -73,8 +74,27 @@ impl Sandbox {
             Language::Bash => Program::Bash(self.options.bash.clone()),
         };
         let input = request.for_program(self.options.result_bytes);
-        let ended = self.run(turn, program, input, Duration::from_secs_f64(request.seconds)).await?;
+        let time = Duration::from_secs_f64(request.seconds);
+        let ended = self.run(turn, program, input, self.limits(time)).await?;
         Ok(Outcome::of(&request, &ended, &self.options))
+    }
+
+    /// Runs the command of a workspace. `request` is the whole request. Dropping the future ends the run.
+    pub(crate) async fn workspace(&self, turn: Turn, head: &Head, request: Vec<u8>) -> Result<JobOutcome, JobError> {
+        let time = head.timeout_seconds.map_or(self.options.timeout, |seconds| {
+            Duration::from_secs_f64(seconds.clamp(1.0, self.options.timeout_max.as_secs_f64()))
+        });
+        let time_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let program = Program::Workspace { bash: self.options.bash.clone(), time_ms };
+        let limits = self.limits(time + workspace::TRANSFER);
+        let limits = Limits {
+            // The command may write as much as in any run, beside the workspace.
+            files_bytes: limits.files_bytes + workspace::wire::MAX_BYTES,
+            files: limits.files + workspace::wire::MAX_ENTRIES as u64,
+            result_bytes: workspace::MAX_MESSAGE,
+            ..limits
+        };
+        self.run(turn, program, request, limits).await
     }
 
     /// Returns a permit to run with a user id. Waits at most `queue_wait`.
@@ -93,12 +113,12 @@ impl Sandbox {
         turn: Turn,
         program: Program,
         input: Vec<u8>,
-        time: Duration,
-    ) -> Result<job::JobOutcome, JobError> {
+        limits: Limits,
+    ) -> Result<JobOutcome, JobError> {
         let setup = Setup {
             confinement: self.confinement.clone(),
             program,
-            limits: self.limits(time),
+            limits,
             readable: self.options.readable.clone(),
             scratch: self.options.scratch.clone(),
             user: turn.user,
@@ -120,7 +140,7 @@ impl Sandbox {
         self.runs.wait().await;
     }
 
-    fn limits(&self, time: Duration) -> Limits {
+    pub(crate) fn limits(&self, time: Duration) -> Limits {
         Limits {
             wall_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             // The wall clock ends a run; this limit is for a process that is not watched. It allows two busy cores.

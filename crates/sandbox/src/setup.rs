@@ -34,6 +34,12 @@ impl Confinement {
 pub(crate) enum Program {
     Python(PathBuf),
     Bash(PathBuf),
+    /// Runs a command over the files that the request brings, and returns those that it leaves.
+    Workspace {
+        bash: PathBuf,
+        /// Maximum time of the command.
+        time_ms: u64,
+    },
     /// Escape attempts, for the self-test at start.
     Probe(Box<Targets>),
 }

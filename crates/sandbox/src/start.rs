@@ -89,7 +89,7 @@ impl Sandbox {
             Err(refused) => return Ok(Err(refused.to_string())),
         };
         let program = Program::Probe(Box::new(bait.targets()?));
-        let ended = match self.run(turn, program, Vec::new(), PATIENCE).await {
+        let ended = match self.run(turn, program, Vec::new(), self.limits(PATIENCE)).await {
             Ok(ended) => ended,
             Err(error) => return Ok(Err(error.to_string())),
         };

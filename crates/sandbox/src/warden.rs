@@ -30,7 +30,7 @@ use rustix::process::{
 use tempfile::TempDir;
 
 use crate::{
-    bubblewrap, frames,
+    bubblewrap, frames, proc_files,
     setup::{Confinement, Inside, Limit, Report, Setup},
     watch::{self, Watch},
 };
@@ -104,7 +104,7 @@ fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
     };
     // A shared user also shares its count of tasks. Namespaces have a count of their own.
     let shares_user = setup.user.is_none() && !matches!(setup.confinement, Confinement::Namespaces { .. });
-    let tasks = setup.limits.processes + if shares_user { watch::tasks_of_this_user() } else { 0 };
+    let tasks = setup.limits.processes + if shares_user { proc_files::tasks_of_this_user() } else { 0 };
     let inside = Inside {
         program: setup.program.clone(),
         confinement: setup.confinement.clone(),

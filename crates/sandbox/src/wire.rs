@@ -35,7 +35,7 @@ pub(crate) struct Invalid {
     pub(crate) message: String,
 }
 
-fn invalid(code: &'static str, message: impl Into<String>) -> Invalid {
+pub(crate) fn invalid(code: &'static str, message: impl Into<String>) -> Invalid {
     Invalid { code, message: message.into() }
 }
 
@@ -148,10 +148,10 @@ pub(crate) struct Outcome {
 
 /// Reason why the code has no result.
 #[derive(Debug, Serialize)]
-struct RunError {
+pub(crate) struct RunError {
     #[serde(rename = "type")]
-    kind: String,
-    message: String,
+    pub(crate) kind: String,
+    pub(crate) message: String,
 }
 
 impl Outcome {
@@ -170,7 +170,7 @@ impl Outcome {
 
     pub(crate) fn of(request: &Request, ended: &JobOutcome, options: &Options) -> Self {
         let (mut exit_code, result, error) = match ended.limit {
-            Some(limit) => (Some(ended.exit_code), Box::default(), Some(over(limit, request, options))),
+            Some(limit) => (Some(ended.exit_code), Box::default(), Some(over(limit, request.seconds, options))),
             None => match request.language {
                 Language::Python => of_python(ended),
                 Language::Bash => of_bash(ended, options),
@@ -267,9 +267,9 @@ fn signalled(exit_code: i32) -> Option<String> {
     }
 }
 
-fn over(limit: Limit, request: &Request, options: &Options) -> RunError {
+pub(crate) fn over(limit: Limit, seconds: f64, options: &Options) -> RunError {
     let (kind, message) = match limit {
-        Limit::Time => ("SandboxTimeout", format!("the code ran longer than {} s", request.seconds)),
+        Limit::Time => ("SandboxTimeout", format!("the code ran longer than {seconds} s")),
         Limit::Memory => {
             ("MemoryLimitExceeded", format!("the code used more than {} bytes of memory", options.memory_bytes))
         }
@@ -290,7 +290,7 @@ fn over(limit: Limit, request: &Request, options: &Options) -> RunError {
 }
 
 /// Returns the kept beginning of a stream, with a mark where it was cut.
-fn text(captured: &Captured) -> String {
+pub(crate) fn text(captured: &Captured) -> String {
     let mut text = String::from_utf8_lossy(&captured.kept).into_owned();
     if captured.total > captured.kept.len() {
         // The cut may have split a character.

@@ -120,6 +120,12 @@ codes! {
     INVALID_DEFINITION = "invalid_definition", Permanent;
     /// The conversation did not fit the model's window even after two compressions.
     CONTEXT_LIMIT_EXCEEDED = "context_limit_exceeded", Permanent;
+    /// The files of a conversation are larger than one request to a model may be.
+    FILES_TOO_LARGE = "files_too_large", Permanent;
+    /// A file of the conversation is gone.
+    FILE_MISSING = "file_missing", Permanent;
+    /// The store of files does not answer.
+    FILE_STORE_UNAVAILABLE = "file_store_unavailable", Transient;
     /// The model endpoint could not be reached.
     MODEL_UNREACHABLE = "model_unreachable", Transient;
     /// One of the four clocks of a model call ran out.

@@ -110,6 +110,7 @@
 
 pub mod answer;
 pub mod approvals;
+pub mod context;
 pub mod conversation;
 pub mod definition;
 pub mod failure;
@@ -133,5 +134,5 @@ pub use result::ExecutionResult;
 pub use schemars::{self, JsonSchema};
 pub use scratchpad::ToolScratchpad;
 pub use spec::{AgentConfig, AgentSpec, DefinitionSpec};
-pub use tool::{Reconciled, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
+pub use tool::{Reconciled, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolFile, ToolOutput, ToolSpec};
 pub use validator::{IsValidJson, Validation, Validator, ValidatorResponse};

@@ -22,6 +22,9 @@ pub struct ModelSpec {
     /// Maximum length of a reply, in tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,
+    /// Files that the model takes beside text. It is sent a description of any other; text files are sent as text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accepts: Vec<FileInput>,
     /// Reasoning effort, for models that support it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<Effort>,
@@ -55,6 +58,7 @@ impl Default for ModelSpec {
             name: None,
             temperature: None,
             max_output_tokens: None,
+            accepts: Vec::new(),
             effort: None,
             strict_tools: false,
             output: OutputMode::default(),
@@ -74,7 +78,7 @@ impl ModelSpec {
     ///
     /// let model = ModelSpec {
     ///     name: Some("large".into()),
-    ///     fallback: vec![FallbackModel { provider: None, name: Some("small".into()) }],
+    ///     fallback: vec![FallbackModel { provider: None, name: Some("small".into()), accepts: None }],
     ///     ..ModelSpec::default()
     /// };
     /// let names: Vec<_> = model.routes().into_iter().filter_map(|route| route.name).collect();
@@ -86,6 +90,7 @@ impl ModelSpec {
         let others = self.fallback.iter().map(|other| Self {
             provider: other.provider.clone().or_else(|| self.provider.clone()),
             name: other.name.clone(),
+            accepts: other.accepts.clone().unwrap_or_else(|| self.accepts.clone()),
             extra: match &other.provider {
                 Some(provider) if Some(provider) != self.provider.as_ref() => BTreeMap::new(),
                 Some(_) | None => self.extra.clone(),
@@ -106,6 +111,18 @@ pub struct FallbackModel {
     /// The provider's name for the model; the provider's default when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Files that the model takes; as its model when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepts: Option<Vec<FileInput>>,
+}
+
+/// A kind of files that a model takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileInput {
+    /// PNG, JPEG and WebP.
+    Images,
+    Pdf,
 }
 
 /// The form in which the model returns the answer of a definition with an output schema. Each form is validated in

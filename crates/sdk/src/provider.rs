@@ -63,19 +63,23 @@ impl AgentConfigProvider for AgentSpec {
     }
 
     fn config(&self, config_type: ConfigType) -> AgentConfig {
-        let prompt = match config_type {
-            ConfigType::Conversation => &self.prompts.conversation,
-            ConfigType::AgenticExecutionDefinition => {
-                self.prompts.agentic_execution_definition.as_ref().unwrap_or(&self.prompts.conversation)
+        let prompts = &self.prompts;
+        let prompt = match (config_type, &self.personality) {
+            (ConfigType::Conversation, Some(personality)) => format!("{personality}\n\n{}", prompts.conversation),
+            (ConfigType::Conversation, None) => prompts.conversation.clone(),
+            (ConfigType::AgenticExecutionDefinition, _) => {
+                prompts.agentic_execution_definition.as_ref().unwrap_or(&prompts.conversation).clone()
             }
         };
         AgentConfig {
-            prompt: prompt.clone(),
+            prompt,
             model: self.model.clone(),
             tools: self.tools.clone(),
             mcp_servers: self.mcp_servers.clone(),
             latent_tools: self.latent_tools.clone(),
             datasets: self.datasets.clone(),
+            skills: self.skills.clone(),
+            memory: self.memory.clone(),
             references: self.references,
             conditions: self.conditions,
             instances: self.instances.clone(),

@@ -130,6 +130,19 @@ pub struct ToolOutput {
     pub text: String,
     /// One of the places that the call offers for its result, such as `†state.rejected`; the first when absent.
     pub destination: Option<String>,
+    /// Files that the call leaves: artifacts of the execution, at most 20 of 20 MiB each. A model that takes files of
+    /// their type sees them; any other reads their names and types.
+    pub files: Vec<ToolFile>,
+}
+
+/// A file that a call leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolFile {
+    /// Name under which the file is downloaded.
+    pub name: String,
+    /// Media type, such as `image/png`. That of PNG, JPEG, WebP and PDF is read from the bytes.
+    pub media_type: String,
+    pub bytes: Vec<u8>,
 }
 
 impl ToolOutput {
@@ -137,6 +150,25 @@ impl ToolOutput {
     #[must_use]
     pub fn at(mut self, destination: impl Into<String>) -> Self {
         self.destination = Some(destination.into());
+        self
+    }
+
+    /// Adds a file.
+    ///
+    /// ```
+    /// use longhaul_sdk::ToolOutput;
+    ///
+    /// let output = ToolOutput::from("drawn").with_file("plot.svg", "image/svg+xml", b"<svg/>");
+    /// assert_eq!(output.files[0].name, "plot.svg");
+    /// ```
+    #[must_use]
+    pub fn with_file(
+        mut self,
+        name: impl Into<String>,
+        media_type: impl Into<String>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.files.push(ToolFile { name: name.into(), media_type: media_type.into(), bytes: bytes.into() });
         self
     }
 }
@@ -154,7 +186,7 @@ pub enum Reconciled {
 
 impl<T: Into<String>> From<T> for ToolOutput {
     fn from(text: T) -> Self {
-        Self { text: text.into(), destination: None }
+        Self { text: text.into(), destination: None, files: Vec::new() }
     }
 }
 

@@ -74,14 +74,14 @@ impl StoreError {
     }
 
     /// Returns true if the server ended the statement because of a deadlock.
-    pub(super) fn is_deadlock(&self) -> bool {
+    pub(crate) fn is_deadlock(&self) -> bool {
         let Self::Unavailable(error) = self else { return false };
         error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
     }
 
     /// Classifies an error of opening a connection. It is about the server whatever its code says (core-rules
     /// 21).
-    pub(super) fn connecting(error: sqlx::Error) -> Self {
+    pub(crate) fn connecting(error: sqlx::Error) -> Self {
         if matches!(error, sqlx::Error::Configuration(_)) { error.into() } else { Self::unreachable(error) }
     }
 
@@ -123,7 +123,7 @@ impl From<sqlx::Error> for StoreError {
                     // A demoted primary, a cached plan of another schema, a lost prepared statement: each would
                     // give the same answer for as long as the connection is kept.
                     if matches!(code, "25006" | "0A000" | "26000") {
-                        super::pool::distrust_connections();
+                        crate::database::connection_age::distrust_connections();
                     }
                     Self::unavailable(error)
                 }

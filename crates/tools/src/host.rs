@@ -1,14 +1,30 @@
 //! Tools that Longhaul answers itself, as agents list them and models see them. The agent loop runs them.
 
-use longhaul_sdk::{ToolEffect, ToolSpec};
+use longhaul_sdk::{
+    ToolEffect, ToolSpec,
+    spec::{MAX_EPISODE_CHARS, SKILL_FILE, Strategy},
+};
+use longhaul_shared::domain::requirements::LOAD_SKILL;
 use serde_json::{Value, json};
+use strum::VariantNames;
 
 /// Name of the tool that asks the caller a question.
 pub const ASK_CALLER: &str = "ask_caller";
 /// Name of the tool that starts other agents.
 pub const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
+/// Name of the tool that reads what started agents came to.
+pub const COLLECT_SUB_AGENTS: &str = "collect_sub_agents";
+/// Name of the tool that writes to the agent's memory.
+pub const REMEMBER: &str = "remember";
+/// Name of the tool that searches the agent's memory.
+pub const RECALL: &str = "recall";
 /// Maximum tasks of one call of [`SPAWN_SUB_AGENT`].
 const MAX_TASKS: usize = 64;
+/// Maximum ids of one call of [`COLLECT_SUB_AGENTS`].
+const MAX_COLLECTED: usize = 256;
+const STRATEGIES: &str = "collect: all results; concatenate: one text; first_success: the first success, the others \
+    are cancelled; majority_vote: the most frequent result; merge_json: one object; best_of: the result that a model \
+    judges best; synthesize: one answer that a model writes from all results";
 
 /// A tool of Longhaul's own. An agent lists it in `tools` like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +33,20 @@ pub enum HostTool {
     AskCaller,
     /// Delegates parts of the task to other agents.
     SpawnSubAgent,
+    /// Reads what they came to. An agent that has [`SPAWN_SUB_AGENT`] has it as well.
+    CollectSubAgents,
+    /// Writes to the agent's memory.
+    Remember,
+    /// Searches the agent's memory.
+    Recall,
+    /// Loads a skill of the agent. It comes with the agent's `skills`.
+    LoadSkill,
 }
 
 impl HostTool {
     /// Every host tool.
-    pub const ALL: [Self; 2] = [Self::AskCaller, Self::SpawnSubAgent];
+    pub const ALL: [Self; 6] =
+        [Self::AskCaller, Self::SpawnSubAgent, Self::CollectSubAgents, Self::Remember, Self::Recall, Self::LoadSkill];
 
     /// The host tool of this name.
     #[must_use]
@@ -35,6 +60,10 @@ impl HostTool {
         match self {
             Self::AskCaller => ASK_CALLER,
             Self::SpawnSubAgent => SPAWN_SUB_AGENT,
+            Self::CollectSubAgents => COLLECT_SUB_AGENTS,
+            Self::Remember => REMEMBER,
+            Self::Recall => RECALL,
+            Self::LoadSkill => LOAD_SKILL,
         }
     }
 
@@ -43,6 +72,10 @@ impl HostTool {
         match self {
             Self::AskCaller => ask_caller(),
             Self::SpawnSubAgent => spawn_sub_agent(settings),
+            Self::CollectSubAgents => collect_sub_agents(),
+            Self::Remember => remember(),
+            Self::Recall => recall(),
+            Self::LoadSkill => load_skill(&[]),
         }
     }
 }
@@ -78,8 +111,9 @@ fn spawn_sub_agent(settings: &Value) -> ToolSpec {
     };
     ToolSpec {
         name: SPAWN_SUB_AGENT.into(),
-        description: "Has other agents carry out parts of the task, all at the same time, and gives their results in \
-                      the order of the tasks. They know nothing but the prompt they are given."
+        description: "Has other agents carry out parts of the task, all at the same time, and gives their results. \
+                      They know nothing but the prompt they are given. With `wait: false` it gives their ids at \
+                      once; collect their results before you end, because agents that still run then are cancelled."
             .into(),
         parameters: json!({
             "type": "object",
@@ -96,7 +130,8 @@ fn spawn_sub_agent(settings: &Value) -> ToolSpec {
                         "additionalProperties": false,
                     },
                 },
-                "strategy": {"type": "string", "enum": ["collect"], "description": "collect: wait for all of them"},
+                "strategy": {"type": "string", "enum": Strategy::VARIANTS, "description": STRATEGIES},
+                "wait": {"type": "boolean", "description": "false: go on without the results"},
             },
             "required": ["tasks"],
             "additionalProperties": false,
@@ -104,6 +139,89 @@ fn spawn_sub_agent(settings: &Value) -> ToolSpec {
         // Starts only once the reply is whole: children of a broken reply would run with no parent call to read
         // their results.
         effect: ToolEffect::SideEffect,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+fn collect_sub_agents() -> ToolSpec {
+    ToolSpec {
+        name: COLLECT_SUB_AGENTS.into(),
+        description: "Gives the results of agents that you started, and the last text of those that still run.".into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "ids": {
+                    "type": "array", "minItems": 1, "maxItems": MAX_COLLECTED, "uniqueItems": true,
+                    "items": {"type": "string", "maxLength": 64}, "description": "Ids of the agents",
+                },
+                "wait": {"type": "boolean", "description": "true: wait until all of them have ended"},
+            },
+            "required": ["ids"],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+fn remember() -> ToolSpec {
+    ToolSpec {
+        name: REMEMBER.into(),
+        description:
+            "Keeps a fact for later conversations. Write it so that it can be understood alone. What is said in \
+                      a conversation is remembered by itself when that ends."
+                .into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {"content": {"type": "string", "minLength": 1, "maxLength": MAX_EPISODE_CHARS}},
+            "required": ["content"],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::Idempotent,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+fn recall() -> ToolSpec {
+    ToolSpec {
+        name: RECALL.into(),
+        description: "Searches what you remember of earlier conversations, by words and by meaning.".into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "minLength": 1, "maxLength": 4000},
+                "top_k": {"type": "integer", "minimum": 1, "maximum": 20},
+            },
+            "required": ["query"],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+/// The tool that loads one of `skills`.
+pub(crate) fn load_skill(skills: &[String]) -> ToolSpec {
+    ToolSpec {
+        name: LOAD_SKILL.into(),
+        description: "Loads the instructions of a skill, or one of the files that they name. Load a skill before you \
+                      begin a task that it fits. What was loaded stays in the conversation."
+            .into(),
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "enum": skills, "description": "The skill"},
+                "file": {"type": "string", "minLength": 1, "maxLength": 255,
+                    "description": format!("A file of the skill; {SKILL_FILE} when absent")},
+            },
+            "required": ["name"],
+            "additionalProperties": false,
+        }),
+        effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
     }

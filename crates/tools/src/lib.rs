@@ -4,8 +4,10 @@
 //! text for the model and fails the attempt only if the tool requests that.
 
 // The tools of a worker and of an execution, and what their calls come to.
+mod any_tool;
 mod outcome;
 mod registry;
+mod settings;
 mod toolbox;
 
 // Tools of Longhaul's own.
@@ -13,17 +15,23 @@ mod fetch_url;
 mod host;
 mod search_dataset;
 mod stop_execution;
+mod web_search;
+mod workspace;
 
 // Tools of MCP servers, and the connections that tools open.
 mod guard;
 mod http;
 mod mcp;
 
+pub use any_tool::AnyTool;
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
-pub use host::{ASK_CALLER, HostTool, SPAWN_SUB_AGENT};
+pub use host::{ASK_CALLER, COLLECT_SUB_AGENTS, HostTool, RECALL, REMEMBER, SPAWN_SUB_AGENT};
 pub use http::platform_client;
 pub use mcp::{AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server, server_of};
 pub use outcome::CallOutcome;
-pub use registry::{AnyTool, ToolFactory, ToolRegistry, ToolRegistryError, are_none, settings_of};
+pub use registry::{ToolFactory, ToolRegistry, ToolRegistryError};
+pub use settings::{are_none, settings_of};
 pub use stop_execution::{STOP_EXECUTION, StopExecution};
 pub use toolbox::{ServiceTool, ToolSources, Toolbox};
+pub use web_search::WebSearch;
+pub use workspace::WorkspaceTool;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_sdk::{Failure, ToolEffect};
-use longhaul_shared::domain::{CallErrorKind, noted::Noted};
+use longhaul_sdk::{Failure, ToolEffect, ToolFile};
+use longhaul_shared::domain::{CallErrorKind, message::FileRef, noted::Noted};
 
 /// The outcome of a tool call. Every call has one, so that every call of a reply gets a result.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,10 @@ pub struct CallOutcome {
     pub whole: Option<String>,
     /// The call's alternative place that the tool chose for its result.
     pub destination: Option<String>,
+    /// Files that the call left, which are not kept yet.
+    pub files: Vec<ToolFile>,
+    /// Files that were kept as artifacts of the execution.
+    pub kept: Vec<FileRef>,
     /// The kind of error, if `text` is one.
     pub error: Option<CallErrorKind>,
     /// True if the tool was not invoked, so the call certainly had no effect.

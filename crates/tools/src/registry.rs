@@ -6,39 +6,23 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec, numbers};
-use longhaul_shared::{domain::requirements::SEARCH_DATASET, json_schema::report};
-use serde::de::Error as _;
+use longhaul_shared::{
+    domain::requirements::{SEARCH_DATASET, WEB_SEARCH},
+    json_schema::report,
+};
 use serde_json::Value;
 
 use super::{
+    any_tool::AnyTool,
     fetch_url::{self, FETCH_URL, FetchUrl, FetchUrlSettings},
+    settings::{are_none, settings_of},
     stop_execution::StopExecution,
+    web_search::WebSearch,
 };
-use crate::host::HostTool;
+use crate::{host::HostTool, workspace::WorkspaceTool};
 
 /// Longest name that every model API accepts, in bytes.
 const MAX_NAME: usize = 64;
-
-/// A tool with its argument type erased, as held by registries and called by executions.
-#[async_trait]
-pub trait AnyTool: Send + Sync {
-    /// The tool's effect, and its name, description and schema as shown to the model.
-    fn spec(&self) -> ToolSpec;
-
-    /// Runs one call. `args` is valid against the schema in [`spec`](Self::spec).
-    ///
-    /// # Errors
-    /// A message for the model, or a failure that ends the run.
-    async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure>;
-
-    /// Determines if a call that was running when a worker died has taken effect.
-    async fn reconcile(&self, _args: Value, _context: ToolCallContext) -> Reconciled {
-        Reconciled::Unknown
-    }
-
-    /// Called after a call exceeded its timeout and was dropped.
-    fn timed_out(&self) {}
-}
 
 struct Typed<T> {
     tool: T,
@@ -144,6 +128,11 @@ impl ToolRegistry {
         registry
     }
 
+    /// Adds the built-in tool `web_search`, which needs a search service.
+    pub fn add_web_search(&mut self, tool: WebSearch) {
+        self.0.insert(WEB_SEARCH.into(), without_settings(Arc::new(Typed::new(tool))));
+    }
+
     /// Adds a tool without settings.
     ///
     /// # Errors
@@ -182,7 +171,8 @@ impl ToolRegistry {
         if !is_valid_name(&name) || name.starts_with("mcp__") {
             return Err(ToolRegistryError::InvalidName(name));
         }
-        if self.0.contains_key(&name) || HostTool::named(&name).is_some() || name == SEARCH_DATASET {
+        let is_ours = HostTool::named(&name).is_some() || WorkspaceTool::named(&name).is_some();
+        if self.0.contains_key(&name) || is_ours || [SEARCH_DATASET, WEB_SEARCH].contains(&name.as_str()) {
             return Err(ToolRegistryError::Duplicate(name));
         }
         self.0.insert(name, factory);
@@ -208,23 +198,6 @@ impl ToolRegistry {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
-}
-
-/// Returns true if an agent or definition has no settings: null or an empty object.
-pub fn are_none(settings: &Value) -> bool {
-    settings.is_null() || settings.as_object().is_some_and(serde_json::Map::is_empty)
-}
-
-/// Deserialises settings. Null is read as an empty object, so that every field may have a default.
-pub fn settings_of<S: serde::de::DeserializeOwned>(settings: &Value) -> Result<S, serde_json::Error> {
-    if are_none(settings) {
-        return S::deserialize(Value::Object(serde_json::Map::new()));
-    }
-    // serde also reads a struct from an array.
-    if !settings.is_object() {
-        return Err(serde_json::Error::custom("expected an object"));
-    }
-    S::deserialize(settings)
 }
 
 fn without_settings(tool: Arc<dyn AnyTool>) -> ToolFactory {

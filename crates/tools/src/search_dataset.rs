@@ -13,7 +13,7 @@ use longhaul_shared::domain::{
 };
 use serde_json::{Value, json};
 
-use super::registry::AnyTool;
+use super::any_tool::AnyTool;
 
 /// Largest number of results per call. The first few usually suffice, and the model can search again.
 const MAX_RESULTS: u32 = 20;

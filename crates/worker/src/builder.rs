@@ -2,56 +2,53 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    net::SocketAddr,
     sync::Arc,
 };
 
 use longhaul_agent::{
-    CallPermits,
-    deps::AgentDeps,
+    CallPermits, SandboxClient,
+    deps::{AgentDeps, Context},
+    journal::SubAgentSlots,
     prepared::PreparedAgents,
     probe::Probe,
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
 use longhaul_contract::platform::SecretRef;
+use longhaul_files::Files;
 use longhaul_llm::{
     Clocks,
     health::Health,
-    registry::{self, Models, ModelsError},
+    provider_config,
+    registry::{Models, ModelsError},
 };
 use longhaul_queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::{
     AgentConfigProvider, AgentSpec, ConfigType, ExecutionDefinition, RegisteredDefinition, Tool, Validator,
-    spec::AgentPrompts,
+    context::ContextProvider,
+    spec::{AgentPrompts, SkillSpec},
 };
 use longhaul_shared::{
-    config::{self, Config, ConfigError, ContractConfig, ProviderKind},
+    config::{self, Config, ConfigError, ContractConfig, PromptCacheMode, ProviderKind},
     domain::{
         JOURNAL_FORMAT,
         formats::journal_requirements,
-        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, definition_requirement},
+        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET},
     },
     json_schema::SchemaCache,
     sealing::SEALED,
 };
-use longhaul_store::{Store, StoreError, StoreOptions};
+use longhaul_store::{Store, StoreError, StoreOptions, executions::sub_agents::SubAgentLimits};
 use longhaul_tools::{
     FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
-    ToolRegistryError, ToolSources,
+    ToolRegistryError, ToolSources, WebSearch, WorkspaceTool,
 };
-use secrecy::ExposeSecret;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Worker,
     contract::Platform,
     deps::{Deps, Versions},
-    runtime::{
-        metrics_server,
-        pool::{Process, Serves},
-        sweep_load::SweepLoad,
-    },
 };
 
 /// Errors that prevent building a worker. All are found before the worker registers.
@@ -69,10 +66,13 @@ pub enum BuildError {
     /// A validator cannot be registered.
     #[error(transparent)]
     Validator(#[from] ValidatorRegistryError),
-    /// A definition or an agent was registered twice.
+    /// A skill breaks a rule of its format.
+    #[error("skill `{name}`: {reason}")]
+    Skill { name: String, reason: String },
+    /// A definition, an agent or a skill was registered twice.
     #[error("{what} `{key}` is registered twice")]
     Duplicate {
-        /// `definition` or `agent`.
+        /// `definition`, `agent` or `skill`.
         what: &'static str,
         key: String,
     },
@@ -85,30 +85,6 @@ pub enum BuildError {
     /// An HTTP client cannot be built.
     #[error("{0}")]
     Client(String),
-}
-
-/// Errors that stop a running worker. The process should exit with a failure and be restarted.
-#[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
-    /// Registered definitions or agents cannot be published to Postgres.
-    #[error("the worker's definitions could not be published")]
-    Publish(#[source] StoreError),
-    /// The Postgres server may lose acknowledged writes, for example with `fsync` off.
-    #[error("the Postgres server is not safe to work on")]
-    UnsafeServer(#[source] StoreError),
-    /// The heartbeat thread could not be started.
-    #[error("the heartbeat could not be started")]
-    Heartbeat(#[source] std::io::Error),
-    /// The metrics server cannot listen on its address.
-    #[error("the metrics cannot be served at {address}")]
-    Metrics {
-        /// `worker.metrics_listen`.
-        address: SocketAddr,
-        source: std::io::Error,
-    },
-    /// The queue consumer ended.
-    #[error("the worker stopped consuming")]
-    Queue(#[source] QueueError),
 }
 
 /// Collects the definitions, agents, tools and validators that an application adds to the built-in ones.
@@ -172,6 +148,8 @@ pub struct WorkerBuilder {
     schemas: SchemaCache,
     definitions: HashMap<String, RegisteredDefinition>,
     agents: Vec<AgentSpec>,
+    skills: Vec<SkillSpec>,
+    context: Context,
     probe: Probe,
     journal_format: u8,
 }
@@ -191,6 +169,8 @@ impl WorkerBuilder {
             schemas,
             definitions: HashMap::new(),
             agents: Vec::new(),
+            skills: Vec::new(),
+            context: Context::default(),
             probe: Probe::default(),
             journal_format: JOURNAL_FORMAT,
             config,
@@ -284,6 +264,8 @@ impl WorkerBuilder {
             mcp_servers: execution.mcp_servers,
             latent_tools: execution.latent_tools,
             datasets: execution.datasets,
+            skills: execution.skills,
+            memory: execution.memory,
             references: execution.references,
             conditions: execution.conditions,
             instances: execution.instances,
@@ -292,6 +274,44 @@ impl WorkerBuilder {
             ..AgentSpec::new(key, String::new())
         });
         Ok(self)
+    }
+
+    /// Adds a skill, which agents name in their `skills`. The worker publishes it when it starts.
+    ///
+    /// ```
+    /// use longhaul_sdk::spec::SkillSpec;
+    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_worker::{BuildError, WorkerBuilder};
+    ///
+    /// let skill = SkillSpec {
+    ///     name: "Refunds".into(),
+    ///     description: "Rules for refunds.".into(),
+    ///     body: "Refund within 30 days.".into(),
+    ///     files: Default::default(),
+    /// };
+    /// let builder = WorkerBuilder::new(Config::load(&Sources::default())?);
+    /// assert!(matches!(builder.skill(skill), Err(BuildError::Skill { .. })));
+    /// # Ok::<(), BuildError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The name is already registered, or the skill is invalid.
+    pub fn skill(mut self, skill: SkillSpec) -> Result<Self, BuildError> {
+        if self.skills.iter().any(|known| known.name == skill.name) {
+            return Err(BuildError::Duplicate { what: "skill", key: skill.name });
+        }
+        if let Some((place, reason)) = skill.problems().into_iter().next() {
+            return Err(BuildError::Skill { name: skill.name, reason: format!("{place} {reason}") });
+        }
+        self.skills.push(skill);
+        Ok(self)
+    }
+
+    /// Sets the source of memory and project context for the conversations that this worker begins.
+    #[must_use]
+    pub fn context<P: ContextProvider>(mut self, provider: P) -> Self {
+        self.context = Context(Some(Arc::new(provider)));
+        self
     }
 
     /// Sets the hook called at the named points of every attempt; for tests.
@@ -315,49 +335,45 @@ impl WorkerBuilder {
     pub fn build(self) -> Result<Worker, BuildError> {
         let config = self.config;
         let redis = config.queue_options()?;
-        let store = Store::open(StoreOptions {
-            // The heartbeat has a connection of its own, which counts towards the configured maximum.
-            max_connections: config.database.max_connections.saturating_sub(1).max(1),
-            statement_timeout: config.database.statement_timeout,
-            lock_timeout: config.database.lock_timeout,
-            acquire_timeout: config.database.acquire_timeout,
-            application_name: "longhaul-worker".into(),
-            ..StoreOptions::new(config.database_url()?.expose_secret())
-        })?;
+        let database = StoreOptions::of_config(&config, "longhaul-worker")?;
+        // The heartbeat has a connection of its own, which counts towards the configured maximum.
+        let max_connections = database.max_connections.saturating_sub(1).max(1);
+        let store = Store::open(StoreOptions { max_connections, ..database })?;
         let mcp = McpPool::new(McpPoolSettings {
             base_env: config::inherited_environment(&INHERITED_ENV),
             secrets: tool_server_secrets(&config.contract)?,
             ..McpPoolSettings::default()
         });
-        let has = self
-            .tools
-            .names()
-            .map(str::to_owned)
-            .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
-            .chain([SEARCH_DATASET.to_owned()])
-            .map(|name| format!("tool:{name}"))
-            .chain(self.validators.names().map(|name| format!("validator:{name}")))
-            .chain(journal_requirements(self.journal_format))
-            .chain([CONTRACT_REQUIREMENT.to_owned()])
-            .collect();
+        let tools = with_web_search(self.tools, &config, &mcp)?;
+        let workspaces = workspaces(&config)?;
+        let has = registrations(&tools, &self.validators, self.journal_format, workspaces.is_some());
         let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Arc::new(Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm));
-        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone())
-            .map_err(|error| BuildError::Client(error.to_string()))?;
+        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).map_err(client)?;
         let agent = AgentDeps {
+            files: Files::new(store.clone(), &config.files).map_err(client)?,
             store: store.clone(),
             publisher: publisher.clone(),
             models: models(&config)?,
             health: health.clone(),
             prices: config.llm.prices(),
             budget: config.llm.budget,
-            tools: ToolSources { registry: self.tools, mcp, schemas: self.schemas, indexes: Some(indexes) },
+            sub_agents: SubAgentSlots::new(sub_agent_limits(&config)),
+            tools: ToolSources {
+                registry: tools,
+                mcp,
+                schemas: self.schemas,
+                indexes: Some(indexes),
+                has_workspaces: workspaces.is_some(),
+            },
+            workspaces,
             own_org: config.contract.org_id.clone(),
             tool_servers: config.tools.mcp.clone(),
             agents: PreparedAgents::default(),
             probe: self.probe.clone(),
             call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
+            context: self.context,
         };
         let deps = Deps {
             store,
@@ -366,15 +382,61 @@ impl WorkerBuilder {
             probe: self.probe,
             agent: Arc::new(agent),
             platform: Arc::new(platform),
+            memory: config.memory,
             validators: self.validators,
             definitions: self.definitions,
             versions: Versions::default(),
             shares: Arc::default(),
             journal_format: self.journal_format,
+            max_running_projects: config.projects.max_running,
             loading: Semaphore::new(config.worker.journal_loads_max),
         };
-        Ok(Worker { deps, config, agents: self.agents, has })
+        Ok(Worker { deps, config, agents: self.agents, skills: self.skills, has })
     }
+}
+
+/// Adds the tool `web_search`, if a search service is configured.
+fn with_web_search(mut tools: ToolRegistry, config: &Config, mcp: &McpPool) -> Result<ToolRegistry, BuildError> {
+    if let Some(tool) = WebSearch::new(&config.tools.web_search, mcp).map_err(BuildError::Client)? {
+        tools.add_web_search(tool);
+    }
+    Ok(tools)
+}
+
+fn sub_agent_limits(config: &Config) -> SubAgentLimits {
+    SubAgentLimits { tenant: config.sub_agents.max_running, fleet: config.sub_agents.max_running_fleet }
+}
+
+fn client(error: impl std::error::Error) -> BuildError {
+    BuildError::Client(error.to_string())
+}
+
+/// The requirements that the worker meets.
+fn registrations(
+    tools: &ToolRegistry,
+    validators: &ValidatorRegistry,
+    journal_format: u8,
+    has_workspaces: bool,
+) -> BTreeSet<String> {
+    let workspace_tools = WorkspaceTool::ALL.into_iter().filter(|_| has_workspaces);
+    tools
+        .names()
+        .map(str::to_owned)
+        .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
+        .chain([SEARCH_DATASET.to_owned()])
+        .chain(workspace_tools.map(|tool| tool.name().to_owned()))
+        .map(|name| format!("tool:{name}"))
+        .chain(validators.names().map(|name| format!("validator:{name}")))
+        .chain(journal_requirements(journal_format))
+        .chain([CONTRACT_REQUIREMENT.to_owned()])
+        .collect()
+}
+
+/// The sandbox that runs the commands of workspaces, if there is one.
+fn workspaces(config: &Config) -> Result<Option<SandboxClient>, BuildError> {
+    let Some(url) = &config.sandbox.url else { return Ok(None) };
+    let token = config.sandbox.token.as_ref().map(config::reveal).transpose()?;
+    SandboxClient::new(url, token).map(Some).map_err(client)
 }
 
 /// Resolves secrets in a platform's bindings: environment variables that the configuration allows, and sealed values.
@@ -402,11 +464,11 @@ fn models(config: &Config) -> Result<Models, BuildError> {
         for (header, value) in &provider.headers {
             headers.insert(header.clone(), config::reveal(value)?);
         }
-        let provider = registry::ProviderConfig {
+        let provider = provider_config::ProviderConfig {
             kind: match provider.kind {
-                ProviderKind::OpenAi => registry::ProviderKind::OpenAi,
-                ProviderKind::Anthropic => registry::ProviderKind::Anthropic,
-                ProviderKind::Scripted => registry::ProviderKind::Scripted,
+                ProviderKind::OpenAi => provider_config::ProviderKind::OpenAi,
+                ProviderKind::Anthropic => provider_config::ProviderKind::Anthropic,
+                ProviderKind::Scripted => provider_config::ProviderKind::Scripted,
             },
             base_url: provider.base_url.clone(),
             api_key: provider.api_key.as_ref().map(config::reveal).transpose()?,
@@ -419,73 +481,13 @@ fn models(config: &Config) -> Result<Models, BuildError> {
             headers,
             default_model: provider.default_model.clone(),
             ca_file: provider.ca_file.as_ref().map(Into::into),
+            prompt_cache: match provider.prompt_cache {
+                PromptCacheMode::Auto => None,
+                PromptCacheMode::On => Some(true),
+                PromptCacheMode::Off => Some(false),
+            },
         };
         providers.insert(name.clone(), provider);
     }
     Ok(Models::from_config(providers, config.llm.default_provider.clone())?)
-}
-
-/// A worker that is ready to run.
-#[derive(Debug)]
-pub struct Worker {
-    deps: Deps,
-    config: Config,
-    agents: Vec<AgentSpec>,
-    has: BTreeSet<String>,
-}
-
-impl Worker {
-    /// Publishes registered agents and definitions, then works until `shutdown`. Then drains: finishes the
-    /// current steps and releases its leases.
-    ///
-    /// # Errors
-    /// See [`WorkerError`].
-    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
-        // Metrics are served before Postgres and Redis are contacted, which may be down, and until the drain ends.
-        let _metrics = match self.config.worker.metrics_listen {
-            Some(address) => {
-                Some(metrics_server::start(address).await.map_err(|source| WorkerError::Metrics { address, source })?)
-            }
-            None => None,
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            is_safe = self.deps.store.refuse_unsafe_server() => is_safe.map_err(WorkerError::UnsafeServer)?,
-        }
-        tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
-            has_schema = self.deps.store.await_schema() => has_schema.map_err(WorkerError::Publish)?,
-        }
-        self.publish().await.map_err(WorkerError::Publish)?;
-        let process = Process {
-            deps: Arc::new(self.deps),
-            redis: self
-                .config
-                .queue_options()
-                .map_err(|error| WorkerError::Publish(StoreError::Conflict(error.to_string())))?,
-            serves: Arc::new(Serves::new(self.has, &self.config.worker.build)),
-            host: config::host_name(),
-            config: self.config.worker,
-        };
-        process.run(shutdown).await
-    }
-
-    /// Sweeps as `workers` live workers do, over the connections of this worker, without renewals and claims. For
-    /// benchmarks. Needs a runtime and a migrated database.
-    #[must_use]
-    pub fn sweep_load(self, workers: u32) -> SweepLoad {
-        SweepLoad::start(&Arc::new(self.deps), &self.config.worker, workers)
-    }
-
-    /// Stores the registered agents and definitions, so that the API lists them and validates against them.
-    async fn publish(&mut self) -> Result<(), StoreError> {
-        for agent in &self.agents {
-            self.deps.store.put_shared_agent(agent).await?;
-        }
-        for definition in self.deps.definitions.values() {
-            let put = self.deps.store.put_shared_definition(&definition.spec).await?;
-            self.has.insert(definition_requirement(&definition.spec.key, put.version));
-        }
-        Ok(())
-    }
 }

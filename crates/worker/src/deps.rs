@@ -9,11 +9,18 @@ use longhaul_agent::{deps::AgentDeps, probe::Probe, validators::ValidatorRegistr
 use longhaul_llm::health::Health;
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId};
-use longhaul_store::{Store, StoreError, definitions::PinnedVersions, lease_writer::LeaseWriter, shares::TenantShares};
+use longhaul_shared::{
+    config::MemoryConfig,
+    domain::{AgentVersionId, DefinitionVersionId},
+};
+use longhaul_store::{
+    Store, StoreError,
+    catalogue::definitions::PinnedVersions,
+    fleet::{lease_writer::LeaseWriter, shares::TenantShares},
+};
 use tokio::sync::Semaphore;
 
-use crate::contract::Platform;
+use crate::{contract::Platform, runtime::held_leases::HeldLeases};
 
 /// Pairs of definition and agent versions cached in memory. Versions are immutable, so entries never go stale.
 const MAX_VERSIONS: usize = 10_000;
@@ -29,6 +36,7 @@ pub(crate) struct Deps {
     pub(crate) agent: Arc<AgentDeps>,
     /// Bindings and endpoints of contract executions.
     pub(crate) platform: Arc<Platform>,
+    pub(crate) memory: MemoryConfig,
     pub(crate) validators: ValidatorRegistry,
     pub(crate) definitions: HashMap<String, RegisteredDefinition>,
     pub(crate) versions: Versions,
@@ -36,6 +44,8 @@ pub(crate) struct Deps {
     pub(crate) shares: Arc<TenantShares>,
     /// The newest journal format that attempts can resume.
     pub(crate) journal_format: u8,
+    /// Projects of one tenant that may run at a time.
+    pub(crate) max_running_projects: u32,
     /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
 }
@@ -45,6 +55,7 @@ pub(crate) struct Deps {
 pub(crate) struct AttemptDeps {
     pub(crate) shared: Arc<Deps>,
     pub(crate) writer: LeaseWriter,
+    pub(crate) held: Arc<HeldLeases>,
     /// Limits attempts that have run and are being recorded. An attempt without a slot here keeps its run permit.
     pub(crate) concluding: Arc<Semaphore>,
 }

@@ -21,7 +21,12 @@ mod agent_definition;
 mod builder;
 mod contract;
 mod deps;
+mod error;
+mod memory_update;
 mod runtime;
+mod worker;
 
-pub use builder::{BuildError, Worker, WorkerBuilder, WorkerError};
+pub use builder::{BuildError, WorkerBuilder};
+pub use error::WorkerError;
 pub use runtime::sweep_load::{SweepCounts, SweepLoad};
+pub use worker::Worker;

@@ -9,7 +9,7 @@ use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::{control::Cancelled, ledger::EffectState};
+use longhaul_store::{executions::control::Cancelled, history::ledger::EffectState};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use longhaul_sdk::{
     AgentSpec,
     spec::{AgentLimits, ToolRef},
 };
-use longhaul_store::ledger::EffectState;
+use longhaul_store::history::ledger::EffectState;
 use longhaul_testkit::model::{ev_call, ev_call_raw, reply_events, reply_text};
 use serde_json::{Value, json};
 

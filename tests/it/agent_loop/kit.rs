@@ -10,9 +10,9 @@ use longhaul_sdk::{
     spec::{ModelSpec, ToolRef},
 };
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::{
-    history::Bodies,
+use longhaul_store::history::{
     ledger::{EffectState, LedgerEntry},
+    read::Bodies,
 };
 use longhaul_testkit::model::{Captured, Ev, Gate, Reply, ev_call, reply_text};
 use longhaul_worker::WorkerBuilder;

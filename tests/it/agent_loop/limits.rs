@@ -2,7 +2,7 @@
 
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::control::Cancelled;
+use longhaul_store::executions::control::Cancelled;
 use longhaul_testkit::model::{Captured, Reply, reply_events, reply_text};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Scopes, API keys and tenants, for every route.
 
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use reqwest::Method;
 use serde_json::json;
 
@@ -21,17 +21,51 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/executions/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/cancel", ExecutionsWrite),
         (Method::DELETE, "/v1/executions/{id}/content", ExecutionsWrite),
+        (Method::GET, "/v1/executions/{id}/artifacts", ExecutionsRead),
+        (Method::GET, "/v1/executions/{id}/artifacts/{file}", ExecutionsRead),
+        (Method::POST, "/v1/files", ExecutionsWrite),
+        (Method::GET, "/v1/files/{id}", ExecutionsRead),
+        (Method::DELETE, "/v1/files/{id}", ExecutionsWrite),
+        (Method::GET, "/v1/files/{id}/content", ExecutionsRead),
         (Method::POST, "/v1/sessions", ExecutionsWrite),
         (Method::GET, "/v1/sessions", ExecutionsRead),
         (Method::GET, "/v1/sessions/{id}", ExecutionsRead),
         (Method::DELETE, "/v1/sessions/{id}", ExecutionsWrite),
         (Method::GET, "/v1/sessions/{id}/messages", ExecutionsRead),
         (Method::POST, "/v1/sessions/{id}/messages", ExecutionsWrite),
+        (Method::GET, "/v1/sessions/{id}/events", ExecutionsRead),
+        (Method::POST, "/v1/sessions/{id}/budget", ExecutionsWrite),
         (Method::POST, "/v1/sessions/{id}/interrupt", ExecutionsWrite),
         (Method::POST, "/v1/sessions/{id}/end", ExecutionsWrite),
+        (Method::POST, "/v1/schedules", ExecutionsWrite),
+        (Method::GET, "/v1/schedules", ExecutionsRead),
+        (Method::GET, "/v1/schedules/{key}", ExecutionsRead),
+        (Method::PUT, "/v1/schedules/{key}", ExecutionsWrite),
+        (Method::DELETE, "/v1/schedules/{key}", ExecutionsWrite),
+        (Method::POST, "/v1/schedules/{key}/pause", ExecutionsWrite),
+        (Method::POST, "/v1/schedules/{key}/resume", ExecutionsWrite),
+        (Method::POST, "/v1/schedules/{key}/run", ExecutionsWrite),
+        (Method::GET, "/v1/schedules/{key}/firings", ExecutionsRead),
+        (Method::POST, "/v1/projects", ExecutionsWrite),
+        (Method::GET, "/v1/projects", ExecutionsRead),
+        (Method::GET, "/v1/projects/{id}", ExecutionsRead),
+        (Method::DELETE, "/v1/projects/{id}", ExecutionsWrite),
+        (Method::GET, "/v1/projects/{id}/plan", ExecutionsRead),
+        (Method::PUT, "/v1/projects/{id}/plan", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/approve", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/pause", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/resume", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/continue", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/cancel", ExecutionsWrite),
+        (Method::POST, "/v1/projects/{id}/budget", ExecutionsWrite),
+        (Method::GET, "/v1/projects/{id}/tasks", ExecutionsRead),
+        (Method::GET, "/v1/projects/{id}/tasks/{key}", ExecutionsRead),
+        (Method::POST, "/v1/projects/{id}/tasks/{key}/retry", ExecutionsWrite),
+        (Method::GET, "/v1/projects/{id}/events", ExecutionsRead),
         (Method::POST, "/v1/executions/{id}/retry", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/fork", ExecutionsWrite),
         (Method::POST, "/v1/executions/{id}/budget", ExecutionsWrite),
+        (Method::POST, "/v1/executions/{id}/tool-results", ExecutionsWrite),
         (Method::GET, "/v1/approvals", ExecutionsRead),
         (Method::GET, "/v1/approvals/{id}", ExecutionsRead),
         (Method::POST, "/v1/approvals/{id}/decision", ApprovalsDecide),
@@ -51,6 +85,16 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/agents/{key}", DefinitionsRead),
         (Method::PUT, "/v1/agents/{key}", DefinitionsWrite),
         (Method::DELETE, "/v1/agents/{key}/versions/{version}", DefinitionsWrite),
+        (Method::GET, "/v1/memory", ExecutionsRead),
+        (Method::DELETE, "/v1/memory", ExecutionsWrite),
+        (Method::POST, "/v1/memory/search", ExecutionsRead),
+        (Method::GET, "/v1/memory/{id}", ExecutionsRead),
+        (Method::PUT, "/v1/memory/{id}", ExecutionsWrite),
+        (Method::DELETE, "/v1/memory/{id}", ExecutionsWrite),
+        (Method::GET, "/v1/skills", DefinitionsRead),
+        (Method::GET, "/v1/skills/{name}", DefinitionsRead),
+        (Method::PUT, "/v1/skills/{name}", DefinitionsWrite),
+        (Method::DELETE, "/v1/skills/{name}/versions/{version}", DefinitionsWrite),
         (Method::GET, "/v1/indexes", DefinitionsRead),
         (Method::GET, "/v1/indexes/{name}", DefinitionsRead),
         (Method::DELETE, "/v1/indexes/{name}", DefinitionsWrite),
@@ -95,7 +139,16 @@ async fn every_route_requires_a_key_with_its_scope() {
     for (method, path, needs) in routes() {
         let what = format!("{method} {path}");
         let session = "sess_0197f3a0000070008000000000000000";
-        let id = if path.starts_with("/v1/sessions") { session } else { &id };
+        let project = "proj_0197f3a0000070008000000000000000";
+        let file = "file_0197f3a0000070008000000000000000";
+        let episode = "ep_0197f3a0000070008000000000000000";
+        let id = match path {
+            path if path.starts_with("/v1/memory") => episode,
+            path if path.starts_with("/v1/sessions") => session,
+            path if path.starts_with("/v1/projects") => project,
+            path if path.starts_with("/v1/files") => file,
+            _ => &id,
+        };
         let path = path.replace("{id}", id).replace("{key}", "invoice").replace("{version}", "1");
         let body = || (method != Method::GET).then(|| "{}".to_owned());
         let none = nobody.send(method.clone(), &path, body(), &[]).await;

@@ -2,8 +2,8 @@
 
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{AgentLimits, AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec, OnExhausted};
-use longhaul_store::budgets::{CallPrice, Reservation, Reserved};
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::budgets::{CallPrice, Reservation, Reserved};
+use longhaul_store::executions::outcomes::Conclusion;
 use serde_json::{Value, json};
 
 use crate::support::api::{TestApi, agent, invoice};

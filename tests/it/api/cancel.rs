@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/cancel`.
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};

@@ -3,7 +3,7 @@
 use longhaul_api::{ApiOptions, ContractOptions};
 use longhaul_shared::config::{AllowedAgents, McpConfig};
 use longhaul_shared::sealing::Sealer;
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -192,6 +192,29 @@ async fn private_address_needs_an_allowed_owner() {
         assert_eq!(api.acme.put("/v1/agents/me", &with("https://8.8.8.8/mcp")).await.status, 201);
     }
     assert_eq!(ApiOptions::default().tool_servers.private_addresses, AllowedAgents::AppliedOnly);
+}
+
+#[tokio::test]
+async fn web_search_needs_a_search_service() {
+    let agent = json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "tools": ["web_search"]});
+    let input = json!({"agent": "me", "input": {"prompt": "hi"}});
+    let with = TestApi::start_with(ApiOptions { web_search: true, ..ApiOptions::default() }).await;
+    assert_eq!(with.acme.put("/v1/agents/me", &agent).await.status, 201);
+    assert_eq!(with.acme.post("/v1/executions", &input).await.status, 201);
+    let without = TestApi::start().await;
+    let refused = without.acme.put("/v1/agents/me", &agent).await;
+    assert_eq!(refused.error(), (422, "web_search_not_configured"));
+    // Stored without the API, or before the setting changed.
+    let spec = serde_json::from_value(agent).unwrap();
+    without.store.put_agent(Some(without.tenant), &spec).await.unwrap();
+    for (path, body) in [
+        ("/v1/executions", input),
+        ("/v1/sessions", json!({"agent": "me"})),
+        ("/api/chat/me", json!({"message": "hi"})),
+    ] {
+        let refused = without.acme.post(path, &body).await;
+        assert_eq!(refused.error(), (422, "web_search_not_configured"), "{path}");
+    }
 }
 
 #[tokio::test]

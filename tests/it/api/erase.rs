@@ -2,8 +2,8 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::journal::StepKind::{Call, Prompt, Turn};
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};

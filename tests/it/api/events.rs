@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_api::{ApiOptions, Look};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::journal::StepKind::Turn;
+use longhaul_store::history::journal::StepKind::Turn;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use longhaul_sdk::spec::AgentSpec;
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
-use longhaul_store::api_keys::Scope;
-use longhaul_store::journal::Loaded;
-use longhaul_store::journal::StepKind::{Call, Prompt, Turn};
+use longhaul_store::history::journal::Loaded;
+use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, EVERYDAY, TestApi, agent};
@@ -95,7 +95,7 @@ async fn fork_omits_turn_with_unfinished_call() {
     let id = api.submit().await;
     let claimed = worker.claim_one().await;
     let mut begun = step(4, Call, "b");
-    begun.state = longhaul_store::journal::StepState::Intent;
+    begun.state = longhaul_store::history::journal::StepState::Intent;
     let steps_so_far = vec![step(1, Prompt, "p"), step(2, Turn, "t"), step(3, Call, "c"), begun];
     worker.record(write(&claimed, 1, steps_so_far)).await.unwrap();
     let answer = fork(&api, id, json!({ "from_step": 5 })).await;

@@ -1,6 +1,6 @@
 //! `/v1/limits`, and `concurrency` in definitions and agents.
 
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};

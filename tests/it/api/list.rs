@@ -2,9 +2,9 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
-use longhaul_store::list_filter::{AccessPath, Explain, ListFilter};
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::executions::list_filter::{AccessPath, Explain, ListFilter};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::tenants::scope::TenantScope;
 use serde_json::json;
 
 use crate::support::api::{TestApi, agent, invoice};

@@ -7,6 +7,7 @@ mod cancel;
 mod definitions;
 pub(crate) mod erase;
 mod events;
+pub(crate) mod files;
 mod fork;
 mod limits;
 mod list;

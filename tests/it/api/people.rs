@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
-use longhaul_store::api_keys::Scope;
-use longhaul_store::claims::Claimed;
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind;
 use longhaul_store::human_requests::{HumanRequest, NewHumanRequest};
-use longhaul_store::journal::StepKind;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Caller, EVERYDAY, TestApi};
@@ -45,6 +45,7 @@ impl Desk {
             token: claimed.token,
             kind,
             call_key: [1; 32],
+            call_id: "call_1".into(),
             round: 0,
             tool: "pay".into(),
             arguments: ARGUMENTS.into(),
@@ -166,6 +167,7 @@ async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
         token: claimed.token,
         kind: RequestKind::Approval,
         call_key: [1; 32],
+        call_id: "call_1".into(),
         round: 0,
         tool: "pay".into(),
         arguments: b"{}".to_vec(),

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::api_keys::Scope;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
-use longhaul_store::providers::{Asking, ModelKey};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::providers::breakers::{Asking, ModelKey};
+use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};

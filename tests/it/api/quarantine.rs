@@ -1,7 +1,7 @@
 //! `/v1/quarantine`: executions that killed workers are shown to their tenant, and released once.
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 
 use crate::support::api::{EVERYDAY, TestApi};

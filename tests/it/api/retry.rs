@@ -2,9 +2,9 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::journal::StepKind::{Correction, Prompt, Turn, Verdict};
-use longhaul_store::journal::StepState;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind::{Correction, Prompt, Turn, Verdict};
+use longhaul_store::history::journal::StepState;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
-use longhaul_store::api_keys::Scope;
-use longhaul_store::budgets::{Reservation, Reserved};
-use longhaul_store::claims::Claimed;
+use longhaul_store::executions::budgets::{Reservation, Reserved};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::human_requests::NewHumanRequest;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
-use longhaul_store::providers::{Asking, ModelKey};
+use longhaul_store::providers::breakers::{Asking, ModelKey};
+use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};
@@ -249,6 +249,7 @@ async fn human_and_child_waits_show_requests_and_children() {
             token: claimed.token,
             kind,
             call_key: [1; 32],
+            call_id: "call_1".into(),
             round: 0,
             tool: "pay".into(),
             arguments: "{}".into(),

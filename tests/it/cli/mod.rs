@@ -1,8 +1,12 @@
 //! The client commands of the built program against a real API: output and exit codes.
 
 mod executions;
+mod files;
 mod people;
+mod projects;
 mod quarantine;
+mod schedule;
+mod skills;
 
 use std::process::{Command, Stdio};
 
@@ -20,6 +24,8 @@ struct Shell {
     key: String,
     /// Empty working directory, so that only the environment names the API.
     dir: TempDir,
+    /// Folder below `dir` in which commands run.
+    folder: String,
     _api: Api,
 }
 
@@ -35,18 +41,24 @@ impl Shell {
     async fn open(fleet: &mut Fleet) -> Self {
         let api = Api::start(fleet).await;
         let url = api.url.trim_end_matches("/v1").to_owned();
-        Self { url, key: api.key.clone(), dir: tempfile::tempdir().unwrap(), _api: api }
+        Self { url, key: api.key.clone(), dir: tempfile::tempdir().unwrap(), folder: String::new(), _api: api }
     }
 
     async fn run(&self, arguments: &[&str]) -> CommandResult {
+        self.run_with(arguments, "").await
+    }
+
+    /// Runs a command with this text as its standard input.
+    async fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
+        std::fs::write(self.dir.path().join(".input"), input).unwrap();
         let mut command = Command::new(PROGRAM);
         command
             .args(arguments)
             .env_clear()
             .env("LONGHAUL_URL", &self.url)
             .env("LONGHAUL_API_KEY", &self.key)
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null());
+            .current_dir(self.dir.path().join(&self.folder))
+            .stdin(Stdio::from(std::fs::File::open(self.dir.path().join(".input")).unwrap()));
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         CommandResult { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{Shell, nobody};
-use crate::agent_loop::people::{Office, pay_needs_a_person};
+use crate::{
+    agent_loop::people::{Office, pay_needs_a_person},
+    caller_tools::Bench,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn approvals_are_listed_shown_and_decided_once() {
@@ -92,4 +95,26 @@ async fn questions_are_listed_and_answered_once() {
     office.finished(id).await;
     assert_eq!(office.results()["c1"], "\"blue\"");
     assert_eq!(shell.json(&["questions"]).await["questions"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pending_calls_are_listed_and_answered_once() {
+    let mut bench = Bench::start().await;
+    let shell = Shell::open(&mut bench.fleet).await;
+    bench.script(vec![("c1", "open_file", json!({"value": "a.txt"}))]);
+    let _worker = bench.worker();
+    let id = bench.fleet.submit_directly("a", json!({"prompt": "do it"})).await;
+    bench.fleet.until(id, "it waits for its caller", |row| row["wait_reason"] == "input").await;
+    let id_text = id.to_string();
+    let listed = shell.json(&["tool-results", &id_text]).await;
+    let call = &listed[0];
+    assert_eq!((&call["name"], &call["arguments"]), (&json!("open_file"), &json!({"value": "a.txt"})));
+    let table = shell.done(&["tool-results", &id_text]).await;
+    assert!(table.contains("c1") && table.contains(call["hash"].as_str().unwrap()), "{table}");
+    let result = |output: &str| json!([{"call_id": "c1", "hash": call["hash"], "output": output}]).to_string();
+    shell.refused(&["tool-results", &id_text, "[{}]"], 6, &["/results/0/call_id"]).await;
+    shell.refused(&["tool-results", &id_text, "nonsense"], 2, &["the results is not JSON"]).await;
+    assert_eq!(shell.json(&["tool-results", &id_text, &result("opened")]).await, json!([]));
+    bench.finished(id).await;
+    shell.refused(&["tool-results", &id_text, &result("other")], 6, &["tool_results_refused"]).await;
 }

@@ -122,7 +122,7 @@ async fn public_route_requires_a_key_with_scope() {
     let reader = store.issue_api_key(
         backend.fleet().tenant,
         "reader",
-        &[longhaul_store::api_keys::Scope::ExecutionsRead],
+        &[longhaul_store::tenants::api_keys::Scope::ExecutionsRead],
         &pepper,
     );
     let bearer = format!("Bearer {}", secrecy::ExposeSecret::expose_secret(&reader.await.unwrap().key));

@@ -1,7 +1,7 @@
 //! `/v1/platform`: operators store it, the runs of every tenant use it, and its providers' health is checked.
 
 use longhaul_contract::{Capability, catalogue::PlatformSpec};
-use longhaul_store::platform::{NoSnapshot, Platform};
+use longhaul_store::contract::platform::{NoSnapshot, Platform};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -22,7 +22,7 @@ use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::{
     ExecutionId, ServeKey, noted::CallList, requirements::CONTRACT_REQUIREMENT, retrieval::RetrievalRequest,
 };
-use longhaul_store::{body, definitions::AGENT_DEFINITION};
+use longhaul_store::{catalogue::definitions::AGENT_DEFINITION, history::body};
 use serde_json::{Value, json};
 use sqlx::Row;
 use tokio::net::TcpListener;

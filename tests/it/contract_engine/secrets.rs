@@ -1,7 +1,7 @@
 //! Keys of bindings: only their provider receives them.
 
 use longhaul_shared::config::{Config, Sources};
-use longhaul_store::body;
+use longhaul_store::history::body;
 use serde_json::json;
 use sqlx::Row;
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_shared::domain::{ExecutionId, limits::LimitKey};
-use longhaul_store::submit::NewExecution;
+use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use longhaul_store::schema;
+use longhaul_store::database::schema;
 use tempfile::TempDir;
 
 use crate::support::{

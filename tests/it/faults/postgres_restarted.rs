@@ -8,7 +8,7 @@ use std::{
 
 use longhaul_embedded::PrivatePostgres;
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::submit::{NewExecution, Submitted, Submitter};
+use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};
 use serde_json::json;
 
 use super::{all_finish, asked, count_of, no_call_is_repeated, nothing_ran_twice, several_turns, submit_many, worker};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_sdk::DefinitionSpec;
-use longhaul_store::submit::NewExecution;
+use longhaul_store::executions::submit::NewExecution;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

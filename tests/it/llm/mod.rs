@@ -9,8 +9,8 @@ mod unprocessed;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use longhaul_llm::{
-    ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, ProviderConfig,
-    ProviderKind, ReplyEvent, ToolChoice,
+    CacheSpan, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, PromptCache,
+    ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
 };
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
 use longhaul_testkit::model::ModelServer;
@@ -91,6 +91,7 @@ async fn ask(
     let request = ModelRequest {
         model: spec,
         messages: &messages,
+        files: &longhaul_llm::NO_FILES,
         tools: &tools,
         tool_choice: ToolChoice::Auto,
         idempotency_key: "execution-1/turn-1",
@@ -98,6 +99,7 @@ async fn ask(
         max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
+        cache: Some(PromptCache { key: "conversation-1", span: CacheSpan::Conversation }),
     };
     let mut events = Vec::new();
     let reply = client.complete(request, &mut |event| events.push(event)).await;

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderKind, ReplyEvent, ToolChoice, Usage};
+use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderConfig, ProviderKind, ReplyEvent, ToolChoice, Usage};
 use longhaul_testkit::model::{
     Caps, Gate, ModelServer, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{KEY, WAYS, ask, client, look_up, outcome, patient, spec};
+use super::{KEY, WAYS, ask, client, look_up, made, outcome, patient, spec};
 use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]
@@ -133,6 +133,7 @@ async fn call_is_reported_while_the_reply_streams() {
             let request = ModelRequest {
                 model: &spec,
                 messages: &messages,
+                files: &longhaul_llm::NO_FILES,
                 tools: &tools,
                 tool_choice: ToolChoice::Auto,
                 idempotency_key: "k",
@@ -140,6 +141,7 @@ async fn call_is_reported_while_the_reply_streams() {
                 max_output_tokens: None,
                 context_tokens: None,
                 output_schema: None,
+                cache: None,
             };
             client.complete(request, &mut |event| drop(heard.send(event))).await
         });
@@ -202,4 +204,30 @@ async fn the_fake_model_refuses_a_broken_transcript() {
     server.set_caps(Caps { text: 1, ..Caps::default() });
     outcome(&server, ProviderKind::OpenAi, true, patient()).await.unwrap_err();
     assert_eq!(server.take_violations(), ["request 5: message 0 holds text of 2 bytes"]);
+}
+
+#[tokio::test]
+async fn setting_decides_on_hints_for_the_cache() {
+    let server = ModelServer::start().await.unwrap();
+    server.answer_with(|_| reply_text("yes"));
+    for (kind, setting, is_sent) in [
+        // The server is none that is known to take the field.
+        (ProviderKind::OpenAi, None, false),
+        (ProviderKind::OpenAi, Some(true), true),
+        (ProviderKind::OpenAi, Some(false), false),
+        (ProviderKind::Anthropic, None, true),
+        (ProviderKind::Anthropic, Some(false), false),
+    ] {
+        let config = ProviderConfig {
+            base_url: Some(server.url()),
+            prompt_cache: setting,
+            default_model: Some("m".into()),
+            ..ProviderConfig::new(kind)
+        };
+        ask(&made(config).unwrap(), &spec(false), &[Message::user("hi")]).await.0.unwrap();
+        let request = server.requests().pop().unwrap();
+        let key = request.body["prompt_cache_key"] == "conversation-1";
+        let mark = request.messages()[0]["content"][0].get("cache_control").is_some();
+        assert_eq!((key, mark), (is_sent && kind == ProviderKind::OpenAi, is_sent && kind == ProviderKind::Anthropic));
+    }
 }

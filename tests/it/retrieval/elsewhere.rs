@@ -9,7 +9,7 @@ use std::{
 };
 
 use longhaul_retrieval::{ChunkSettings, IncomingDocument, VectorStore};
-use longhaul_store::{Store, StoreOptions, indexes::NewDocument};
+use longhaul_store::{Store, StoreOptions, catalogue::documents::NewDocument};
 use serde_json::{Map, Value, json};
 use tokio::sync::Barrier;
 

@@ -4,5 +4,5 @@ mod elsewhere;
 mod ingestion;
 mod pgvector;
 mod search_dataset;
-mod stub;
+pub(crate) mod stub;
 mod wire;

@@ -35,8 +35,8 @@ pub(super) enum Answer {
     Cut,
 }
 
-pub(super) struct Stub {
-    pub(super) url: String,
+pub(crate) struct Stub {
+    pub(crate) url: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     _stop: DropGuard,
 }
@@ -72,7 +72,7 @@ impl Stub {
     }
 
     /// Answers every request with `embeddings`.
-    pub(super) async fn embedder() -> Self {
+    pub(crate) async fn embedder() -> Self {
         Self::start(|request| Answer::Json(200, embeddings(&request.body))).await
     }
 

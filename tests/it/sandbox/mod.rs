@@ -5,7 +5,7 @@
 
 mod bombs;
 mod life;
-mod service;
+pub(crate) mod service;
 mod start;
 mod wire;
 // They make system calls by number.

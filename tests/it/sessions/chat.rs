@@ -1,12 +1,11 @@
 //! `POST /api/chat/{agent_id}`: the frames of one turn, whole and resumed after every frame.
 
-use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{AgentSpec, ToolEffect, spec::ToolRef};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::Service;
+use super::{Service, events::pass_looks};
 use crate::{
     support::fleet::{Fleet, PATIENCE},
     worker::kit::{TestTool, agent_with},
@@ -14,13 +13,13 @@ use crate::{
 
 /// One server-sent event: its name, its id if it has one, and its data.
 #[derive(Debug, Clone, PartialEq)]
-struct Sse {
-    name: String,
-    id: Option<String>,
-    data: Value,
+pub(crate) struct Sse {
+    pub(crate) name: String,
+    pub(crate) id: Option<String>,
+    pub(crate) data: Value,
 }
 
-fn parse(text: &str) -> Vec<Sse> {
+pub(crate) fn parse(text: &str) -> Vec<Sse> {
     let field = |block: &str, name: &str| {
         block.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()))
     };
@@ -84,24 +83,7 @@ async fn text_arrives_while_the_model_writes() {
     let held = gate.clone();
     service.fleet.llm.answer_with(move |_| reply_events([ev_text("first "), ev_gate(&held), ev_text("second")]));
     let _worker = service.fleet.worker();
-    let subscriber = LookSubscriber::start(&service.fleet.config().queue_options().unwrap()).unwrap();
-    let mut looks = subscriber.subscribe();
-    assert_eq!(looks.recv().await.unwrap(), Look::AtEverything, "the subscription stands");
-    let hints = service.api.looks.clone();
-    // As the program does: looks from Redis go to the API.
-    tokio::spawn(async move {
-        while let Ok(look) = looks.recv().await {
-            if let Look::Text(deltas) = look {
-                let deltas = deltas.iter().map(|delta| longhaul_api::TextDelta {
-                    execution: delta.execution.into(),
-                    turn: delta.turn,
-                    offset: delta.offset,
-                    text: delta.text.clone(),
-                });
-                let _ = hints.unbounded_send(longhaul_api::Look::Text(deltas.collect()));
-            }
-        }
-    });
+    let _looks = pass_looks(&service.fleet, &service.api).await;
     let body = json!({ "message": "write" }).to_string();
     let mut answer = service
         .api

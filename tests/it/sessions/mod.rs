@@ -1,9 +1,15 @@
 //! Sessions: conversations whose messages become executions, served by an API and workers over one database.
 
-mod chat;
+pub(crate) mod chat;
+mod events;
+mod kills;
+mod limits;
 mod policies;
+mod prompt_cache;
+mod set_up;
 mod transcript;
 
+use longhaul_api::ApiOptions;
 use longhaul_sdk::AgentSpec;
 use longhaul_shared::domain::ExecutionId;
 use serde_json::{Value, json};
@@ -15,9 +21,9 @@ use crate::support::{
 };
 
 /// An API and a fleet over one database, with the agent `a`.
-struct Service {
-    fleet: Fleet,
-    api: TestApi,
+pub(crate) struct Service {
+    pub(crate) fleet: Fleet,
+    pub(crate) api: TestApi,
 }
 
 impl Service {
@@ -25,14 +31,20 @@ impl Service {
         Self::of(Fleet::start().await, agent("a")).await
     }
 
-    async fn of(fleet: Fleet, agent: AgentSpec) -> Self {
+    pub(crate) async fn of(fleet: Fleet, agent: AgentSpec) -> Self {
+        Self::limited(fleet, agent, 0).await
+    }
+
+    /// A service that runs at most `max_running_sessions` of an agent and tenant at a time; 0 is unlimited.
+    pub(crate) async fn limited(fleet: Fleet, agent: AgentSpec, max_running_sessions: u32) -> Self {
         fleet.store.put_shared_agent(&agent).await.unwrap();
-        let api = TestApi::over(fleet.db.clone()).await;
+        let options = ApiOptions { max_running_sessions, ..ApiOptions::default() };
+        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
         Self { fleet, api }
     }
 
     /// Begins a session; returns its path.
-    async fn begin(&self, more: Value) -> String {
+    pub(crate) async fn begin(&self, more: Value) -> String {
         let mut body = json!({ "agent": "a" });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = self.api.acme.post("/v1/sessions", &body).await;
@@ -40,27 +52,27 @@ impl Service {
         format!("/v1/sessions/{}", answer.body["id"].as_str().unwrap())
     }
 
-    async fn send(&self, session: &str, message: &str) -> Answer {
+    pub(crate) async fn send(&self, session: &str, message: &str) -> Answer {
         self.send_with(session, json!({ "message": message })).await
     }
 
     async fn send_with(&self, session: &str, body: Value) -> Answer {
         let answer = self.api.acme.post(&format!("{session}/messages"), &body).await;
         if answer.status == 202 {
-            self.fleet.publisher.wake("default", id_of(&answer), None);
+            self.fleet.publisher.wake("interactive", id_of(&answer), None);
         }
         answer
     }
 
     /// Sends a message and waits for the end of its execution.
-    async fn say(&self, session: &str, message: &str) -> Value {
+    pub(crate) async fn say(&self, session: &str, message: &str) -> Value {
         let answer = self.send(session, message).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
         self.fleet.ended(id_of(&answer)).await
     }
 
     /// Roles and texts of the transcript.
-    async fn transcript(&self, session: &str) -> Vec<String> {
+    pub(crate) async fn transcript(&self, session: &str) -> Vec<String> {
         let page = self.api.acme.get(&format!("{session}/messages?limit=500")).await;
         assert_eq!(page.status, 200, "{}", page.text);
         let line = |entry: &Value| {
@@ -78,7 +90,7 @@ impl Service {
         self.api.acme.get(session).await.body["status"].clone()
     }
 
-    async fn until_idle(&self, session: &str) {
+    pub(crate) async fn until_idle(&self, session: &str) {
         eventually("the session is idle", crate::support::fleet::PATIENCE, || async {
             let status = self.status(session).await;
             if status == "idle" { Ok(()) } else { Err(status) }
@@ -87,6 +99,6 @@ impl Service {
     }
 }
 
-fn id_of(answer: &Answer) -> ExecutionId {
+pub(crate) fn id_of(answer: &Answer) -> ExecutionId {
     answer.body["execution_id"].as_str().unwrap().parse().unwrap()
 }

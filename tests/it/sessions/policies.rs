@@ -1,6 +1,8 @@
 //! A message that arrives while another is answered: reject, enqueue, interrupt, rollback.
 
+use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{ToolEffect, spec::ToolRef};
+use longhaul_shared::domain::RequestState;
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use serde_json::{Value, json};
 
@@ -117,6 +119,70 @@ async fn interrupt_cancels_and_keeps_what_was_said() {
     assert_eq!(service.transcript(&session).await[1..], ["user: one", "user: two", "assistant: did two"]);
     let idle = service.api.acme.post(&format!("{session}/interrupt"), &json!({})).await;
     assert_eq!((idle.status, &idle.body["status"]), (200, &json!("idle")));
+}
+
+#[tokio::test]
+async fn interrupt_keeps_the_text_so_far() {
+    let service = Service::start().await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    service.fleet.llm.answer_with(move |request| match request.last_text().as_str() {
+        "one" => reply_events([ev_text("first "), ev_text("half"), ev_gate(&held), ev_text(" and more")]),
+        text => reply_text(&format!("did {text}")),
+    });
+    let _worker = service.fleet.worker();
+    let subscriber = LookSubscriber::start(&service.fleet.config().queue_options().unwrap()).unwrap();
+    let mut looks = subscriber.subscribe();
+    assert_eq!(looks.recv().await.unwrap(), Look::AtEverything, "the subscription stands");
+    let session = service.begin(json!({})).await;
+    let first = service.send(&session, "one").await;
+    let mut heard = String::new();
+    while heard != "first half" {
+        let look = tokio::time::timeout(PATIENCE, looks.recv()).await.expect("text arrives").unwrap();
+        if let Look::Text(deltas) = look {
+            heard.extend(deltas.iter().map(|delta| delta.text.as_str()));
+        }
+    }
+    let interrupted = service.api.acme.post(&format!("{session}/interrupt"), &json!({})).await;
+    assert_eq!(interrupted.status, 200, "{}", interrupted.text);
+    let row = service.fleet.ended(id_of(&first)).await;
+    assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("cancelled")));
+    assert_eq!(service.transcript(&session).await[1..], ["user: one", "assistant: first half"]);
+    let page = service.api.acme.get(&format!("{session}/messages")).await.body;
+    let marks: Vec<&Value> =
+        page["messages"].as_array().unwrap().iter().map(|message| &message["interrupted"]).collect();
+    assert_eq!(marks, [&json!(false), &json!(false), &json!(true)]);
+    assert_eq!(service.api.acme.get(&session).await.body["stop_reason"], "interrupted");
+    service.say(&session, "two").await;
+    let requests = service.fleet.llm.requests();
+    let last: Vec<&Value> = requests[1].messages().iter().map(|message| &message["content"]).collect();
+    assert_eq!(last[1..], [&json!("one"), &json!("first half"), &json!("two")]);
+}
+
+#[tokio::test]
+async fn interrupt_answers_the_call_that_waits_for_approval() {
+    let mut own = agent_with(&["pay"]);
+    own.approvals = serde_json::from_value(json!({ "rules": [{ "tool": "pay", "access": "ask" }] })).unwrap();
+    let service = Service::of(Fleet::start().await, own).await;
+    service.fleet.llm.answer_with(|request| match request.last_text().as_str() {
+        "one" => reply_calls([("pay", json!({ "value": 1 }))]),
+        text => reply_text(&format!("did {text}")),
+    });
+    let pay = TestTool::new("pay", ToolEffect::SideEffect, |_, _, _| Ok("done".into()));
+    let ran = pay.clone();
+    let _worker = service.fleet.worker_with(|builder| builder.tool(pay).unwrap());
+    let session = service.begin(json!({})).await;
+    let first = id_of(&service.send(&session, "one").await);
+    service.fleet.until(first, "it waits", |row| row["wait_reason"] == "approval").await;
+    assert_eq!(service.api.acme.get(&session).await.body["stop_reason"], "requires_action");
+    let second = service.send_with(&session, json!({ "message": "two", "on_busy": "interrupt" })).await;
+    assert_eq!(service.fleet.ended(id_of(&second)).await["status"], "FINISHED");
+    let said = service.transcript(&session).await;
+    let kept = ["user: one", "assistant: ", "tool: [interrupted before it ran]", "user: two", "assistant: did two"];
+    assert_eq!(said[1..], kept);
+    let requests = service.fleet.store.requests_of(first).await.unwrap();
+    assert_eq!(requests[0].state, RequestState::Closed);
+    assert_eq!(ran.count(), 0);
 }
 
 #[tokio::test]

@@ -109,7 +109,7 @@ async fn pruned_executions_leave_their_messages() {
     worker.drain().await;
     let day = std::time::Duration::from_secs(24 * 3_600);
     service.fleet.advance(day * 60).await;
-    let retention = longhaul_store::prune::Retention::new(day * 31).unwrap();
+    let retention = longhaul_store::history::prune::Retention::new(day * 31).unwrap();
     assert_eq!(service.fleet.store.prune(retention).await.unwrap().executions, 1);
     assert_eq!(service.transcript(&session).await[1..], ["user: first", "assistant: kept"]);
     assert_eq!(service.status(&session).await, "ended", "idle for long");
@@ -145,4 +145,21 @@ async fn deleted_session_leaves_no_text() {
     assert_eq!(crate::api::erase::places(&service.api).await, Vec::<String>::new());
     assert_eq!(service.api.acme.get(&session).await.error(), (404, "not_found"));
     assert_eq!(service.api.caller("other", crate::support::api::EVERYDAY).await.get(&session).await.status, 404);
+}
+
+#[tokio::test]
+async fn refused_first_call_stays_in_the_transcript() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|request| match request.replies() {
+        0 => reply_calls([("unknown", json!({})), ("unknown", json!({}))]),
+        replies => reply_text(&format!("reply {replies}")),
+    });
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    service.say(&session, "one").await;
+    service.say(&session, "two").await;
+    let transcript = service.transcript(&session).await;
+    let roles: Vec<&str> = transcript.iter().map(|line| line.split(':').next().unwrap()).collect();
+    let expected = ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"];
+    assert_eq!(roles, expected, "{transcript:?}");
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures::future::join_all;
 use longhaul_shared::domain::{ExecutionId, LimitKey, ServeKey};
 use longhaul_store::StoreError;
-use longhaul_store::claims::Claimed;
-use longhaul_store::journal::StepKind::{Prompt, Turn};
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::submit::{NewExecution, Submitted, Submitter};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};
+use longhaul_store::history::journal::StepKind::{Prompt, Turn};
 use serde_json::json;
 use tokio::task::unconstrained;
 

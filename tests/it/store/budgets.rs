@@ -1,15 +1,17 @@
 //! Core-rules 13: every reservation is settled, charged or freed, even if its worker dies; returned money wakes the
 //! executions that wait for it; no tree blocks another.
+//!
+//! The file is long because all its tests share one tree and one helper that reserves for it.
 
 use futures::future::join_all;
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
-use longhaul_store::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
-use longhaul_store::claims::Claimed;
-use longhaul_store::journal::{Hash, StepKind::Turn};
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::executions::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::{Hash, StepKind::Turn};
+use longhaul_store::tenants::scope::TenantScope;
 use longhaul_store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 

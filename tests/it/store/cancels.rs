@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
-use longhaul_store::control::Cancelled;
-use longhaul_store::journal::StepKind::Turn;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::control::Cancelled;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind::Turn;
 
 use crate::support::leases::{World, step, transient, write};
 use crate::support::wait::{SOON, eventually, within};
@@ -83,7 +83,7 @@ async fn cancel_waits_for_uncommitted_park_and_ends_it() {
     let cancelling = tokio::spawn(async move { store.cancel_execution(tenant, id).await });
     let writer = worker.writer.clone();
     let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: claimed.wake_seq };
-    let end = longhaul_store::outcomes::LeaseEnd {
+    let end = longhaul_store::executions::outcomes::LeaseEnd {
         id,
         token: claimed.token,
         attempt: claimed.attempt,

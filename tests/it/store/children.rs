@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
-use longhaul_store::children::{SpawnRefused, TreeLimits};
-use longhaul_store::claims::Claimed;
-use longhaul_store::journal::StepKind::Turn;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::children::{SpawnLease, SpawnRefused, TreeLimits};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::executions::sub_agents::ChildWait;
+use longhaul_store::history::journal::StepKind::Turn;
 
 use crate::support::leases::{ROOMY, TestWorker, World, end_overdue, step, write};
 
@@ -183,7 +184,15 @@ async fn child_end_alone_waits_for_uncommitted_park() {
         let conclusion = Conclusion::Finish { output: "1".into() };
         let (id, token, attempt) = (child.id, child.token, child.attempt);
         async move {
-            writer.conclude(longhaul_store::outcomes::LeaseEnd { id, token, attempt, conclusion, write: None }).await
+            writer
+                .conclude(longhaul_store::executions::outcomes::LeaseEnd {
+                    id,
+                    token,
+                    attempt,
+                    conclusion,
+                    write: None,
+                })
+                .await
         }
     });
     // The writer's other executions go on: the batch leaves the child out and does not wait.
@@ -211,8 +220,31 @@ async fn only_last_of_many_children_wakes_parent() {
     assert_eq!(world.standing(parent.id).await.1.as_deref(), Some("children"));
     worker.finish(last).await.unwrap();
     assert_eq!(world.standing(parent.id).await.1.as_deref(), Some("worker"));
-    let outputs = world.store.children_of(parent.id).await.unwrap();
-    assert!(outputs.iter().all(|child| child.output.as_ref().is_some_and(|json| json.get() == r#"{"total":12}"#)));
+    let ids: Vec<ExecutionId> = children.iter().map(|child| child.id).collect();
+    let ends = world.store.child_ends(&ids, 7).await.unwrap();
+    assert_eq!(ends.len(), 50);
+    assert!(ends.values().all(|end| end.output.as_deref() == Some(r#"{"total"#)));
+    world.check().await;
+}
+
+#[tokio::test]
+async fn wait_that_is_over_wakes_its_parent_once() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let (parent, ids) = family(&world, &worker, 3).await;
+    let wait = ChildWait { call: &[7; 32], children: &ids[..1], until_first: false };
+    let lease = SpawnLease { worker: worker.id, parent: parent.id, token: parent.token };
+    world.store.wait_for_children(lease, wait).await.unwrap();
+    worker.end(&parent, wait_for_children(parent.wake_seq)).await.unwrap();
+    end(&world, ids[0], "cancel").await;
+    assert_eq!(world.standing(parent.id).await.1.as_deref(), Some("worker"));
+    let (parents, children): (Vec<_>, Vec<_>) =
+        worker.claim(3).await.into_iter().partition(|claimed| claimed.id == parent.id);
+    let parent = &parents[0];
+    let asks = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: parent.wake_seq };
+    worker.end(parent, asks).await.unwrap();
+    worker.finish(&children[0]).await.unwrap();
+    assert_eq!(world.standing(parent.id).await.1.as_deref(), Some("approval"), "the call was answered");
     world.check().await;
 }
 

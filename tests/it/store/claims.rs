@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_shared::domain::LimitKey;
-use longhaul_store::claims::{ClaimBounds, ClaimRequest};
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::shares::TenantShares;
-use longhaul_store::submit::NewExecution;
+use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::executions::submit::NewExecution;
+use longhaul_store::fleet::shares::TenantShares;
 use longhaul_store::{Store, StoreOptions};
 
 use crate::support::leases::{TestWorker, World};
@@ -98,11 +98,9 @@ async fn claim_locks_only_the_executions_it_takes() {
     // An uncommitted claim of another worker.
     let mut under_way = world.pool().begin().await.unwrap();
     let taken: i64 = sqlx::query_scalar(
-        "select count(*) from longhaul_claim(
-            $1, 4, 4, 4, '{}', '{}', '{}', '{}', '{}', '{default}', array[''], \
-            array['00000000-0000-0000-0000-000000000000'::uuid],
-            array['ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid], 200, '{}', '{}', '{}', '{}', '{}', '{}', 1
-        )",
+        "select count(*) from longhaul_claim($1, 4, row(4, 4, '{}', array[row('default', '',
+            '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff')::claim_gap],
+            '{}', '{}', 1)::claim_scan)",
     )
     .bind(first.id.0)
     .fetch_one(&mut *under_way)
@@ -165,4 +163,44 @@ async fn last_slot_goes_to_tenant_with_less_usage() {
     let claimed = world.store.claim(&request, &ClaimBounds::new(shares)).await.unwrap().claimed;
     assert_eq!(claimed.iter().map(|claimed| claimed.id).collect::<Vec<_>>(), [later.id]);
     world.check().await;
+}
+
+#[tokio::test]
+async fn interactive_queue_is_first_within_a_tenant() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    let bounds = ClaimBounds::default();
+    let queues = ["default".to_owned(), "interactive".to_owned()];
+    let claim = async |max: i32| {
+        let serves = [String::new()];
+        let request = ClaimRequest {
+            worker: worker.id,
+            queues: &queues,
+            serves: &serves,
+            max,
+            suspects: 0,
+            may_take_alone: false,
+        };
+        let claimed = world.store.claim(&request, &bounds).await.unwrap().claimed;
+        claimed.into_iter().map(|claimed| claimed.id).collect::<Vec<_>>()
+    };
+    let submit = async |tenant, queue: &str| {
+        let execution = NewExecution { tenant_id: tenant, queue: queue.into(), ..world.new_execution().await };
+        let id = execution.id;
+        world.store.submit_executions(&[execution.into()]).await.unwrap();
+        id
+    };
+    // Work of the tenant that has been started, and work that is older.
+    let started = submit(world.tenant, "default").await;
+    let claimed = worker.claim_one().await;
+    worker.end(&claimed, Conclusion::Release { drained: false }).await.unwrap();
+    let older = submit(world.tenant, "default").await;
+    let messages = [submit(world.tenant, "interactive").await, submit(world.tenant, "interactive").await];
+    assert_eq!(claim(1).await, messages[..1]);
+    // Messages of one tenant do not hold up another tenant.
+    let beside = world.store.ensure_tenant("beside", None).await.unwrap().id;
+    let of_other = submit(beside, "default").await;
+    let two = BTreeSet::from_iter(claim(2).await);
+    assert_eq!(two, BTreeSet::from([messages[1], of_other]));
+    assert_eq!(claim(2).await, [started, older]);
 }

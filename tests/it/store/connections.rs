@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_store::submit::{NewExecution, Submitter};
+use longhaul_store::executions::submit::{NewExecution, Submitter};
 use longhaul_store::{Store, StoreError, StoreOptions};
 use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;

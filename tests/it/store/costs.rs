@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_store::journal::StepKind::{Call, Prompt, Turn};
-use longhaul_store::lease_writer::LeaseWriter;
-use longhaul_store::submit::NewExecution;
+use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::executions::submit::NewExecution;
+use longhaul_store::fleet::lease_writer::LeaseWriter;
+use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
 use longhaul_store::{Store, StoreOptions};
 use sqlx::PgPool;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use longhaul_store::control::{Cancelled, Continue};
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::submit::{Idempotency, NewExecution, Submitted};
+use longhaul_store::executions::control::{Cancelled, Continue};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::executions::submit::{Idempotency, NewExecution, Submitted};
 
 use crate::support::counted::Counted;
 use crate::support::leases::{World, end_overdue, transient};

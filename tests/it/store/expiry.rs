@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, WaitReason};
-use longhaul_store::expiry::KEEP_KEYS;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::prune::Retention;
+use longhaul_store::executions::expiry::KEEP_KEYS;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::prune::Retention;
 
 use crate::support::leases::World;
 

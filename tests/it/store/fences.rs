@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
 use longhaul_store::StoreError;
-use longhaul_store::journal::StepKind::Turn;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::history::journal::StepKind::Turn;
 use sqlx::Connection;
 
 use super::providers::{HOUR, PAUSES, asking, failure_of, key};
@@ -71,6 +71,12 @@ async fn burial_needs_steady_renewals_for_one_lease() {
     let (one, other) = (world.worker().await, world.worker().await);
     let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
     let bury = async || world.store.bury_expired_workers(LEASE).await.unwrap();
+    eventually("the server has run for a lease", 2 * LEASE, || async {
+        let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
+        let is_up = sqlx::query_scalar(up).bind(LEASE.as_secs_f64()).fetch_one(world.pool()).await.unwrap();
+        if is_up { Ok(()) } else { Err("it started just now") }
+    })
+    .await;
     let steady_for_long = "update worker_heartbeats set steady_since = clock_timestamp() - interval '1 minute'";
     sqlx::query(steady_for_long).execute(world.pool()).await.unwrap();
     one.expire().await;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use longhaul_store::journal::StepKind::Turn;
-use longhaul_store::lease_writer::LeaseWriter;
-use longhaul_store::outcomes::{Conclusion, LeaseEnd};
-use longhaul_store::submit::{Submitted, Submitter};
+use longhaul_store::executions::outcomes::{Conclusion, LeaseEnd};
+use longhaul_store::executions::submit::{Submitted, Submitter};
+use longhaul_store::fleet::lease_writer::LeaseWriter;
+use longhaul_store::history::journal::StepKind::Turn;
 use longhaul_store::{Store, StoreOptions};
 use longhaul_testkit::proxy::FaultProxy;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
 
 use crate::support::leases::{World, transient};
 

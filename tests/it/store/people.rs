@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ApiKeyId, ExecutionStatus, HumanRequestId, RequestKind, RequestState, WaitReason};
 use longhaul_store::StoreError;
-use longhaul_store::claims::Claimed;
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind;
 use longhaul_store::human_requests::{
     Decided, Decider, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, Verdict, call_hash,
 };
-use longhaul_store::journal::StepKind;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::tenants::scope::TenantScope;
 
 use crate::support::leases::{TestWorker, World, end_overdue, step, transient, write};
 use crate::support::wait::{SOON, eventually};
@@ -33,6 +33,7 @@ fn new_request(claimed: &Claimed, kind: RequestKind, call: u8) -> NewHumanReques
         token: claimed.token,
         kind,
         call_key: [call; 32],
+        call_id: format!("call_{call}"),
         round: 0,
         tool: "pay".into(),
         arguments: ARGUMENTS.to_vec(),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
 use longhaul_store::Store;
-use longhaul_store::journal::StepKind::Prompt;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::history::journal::StepKind::Prompt;
 use longhaul_store::quarantine::QuarantineRules;
 use sqlx::PgPool;
 

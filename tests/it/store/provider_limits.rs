@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::provider_limits::{ThrottleCounter, ThrottledCall};
-use longhaul_store::providers::{Asking, ModelKey};
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::providers::breakers::{Asking, ModelKey};
+use longhaul_store::providers::limits::{ThrottleCounter, ThrottledCall};
 use uuid::Uuid;
 
 use super::providers::{HOUR, asking, breaker, key};
@@ -20,7 +20,7 @@ async fn rate_wait_ends_by_wake_or_by_time() {
         world.submit(1).await;
         let claimed = worker.claim_one().await;
         let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, None).await.unwrap();
-        assert!(!line.is_over);
+        assert!(!line.is_over());
         let park = Conclusion::Park {
             reason: WaitReason::RateLimit,
             wait: Some(Duration::from_secs(30)),
@@ -100,7 +100,7 @@ async fn closed_endpoint_releases_waiters_at_its_time() {
     worker.end(&claimed, park).await.unwrap();
     assert!(world.store.known_providers().await.unwrap().breakers[0].closed_until.is_some());
     assert!(world.store.wake_for_slot(&key(), 5).await.unwrap().is_empty());
-    world.shift_clock(31.0).await;
+    world.shift_clock(29.0).await;
     assert_eq!(world.store.wake_for_slot(&key(), 5).await.unwrap()[0].id, claimed.id);
     world.check().await;
 }
@@ -114,7 +114,7 @@ async fn waiting_time_starts_anew_for_each_call() {
     let minute = Duration::from_secs(60);
     let wait = async |call| {
         let asking = Asking { call, ..asking(&worker, &claimed) };
-        world.store.wait_for_rate(asking, &key(), minute, None).await.unwrap().is_over
+        world.store.wait_for_rate(asking, &key(), minute, None).await.unwrap().is_over()
     };
     assert!(!wait(1).await);
     world.shift_clock(61.0).await;

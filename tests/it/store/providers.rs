@@ -1,16 +1,20 @@
 //! Circuit breakers of model endpoints on the database's clock: when they open, which retries are refunded, and in
 //! which order waiters are released.
+//!
+//! The file is long because each state of a breaker is reached through the states before it, by the same helpers.
 
 use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
-use longhaul_store::claims::Claimed;
-use longhaul_store::maintenance::Runnable;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
-use longhaul_store::providers::{AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::fleet::maintenance::Runnable;
+use longhaul_store::providers::breakers::{
+    AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE,
+};
+use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
 use sqlx::AssertSqlSafe;
 
 use crate::support::leases::{TestWorker, World};

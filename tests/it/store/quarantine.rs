@@ -1,16 +1,18 @@
 //! Quarantine of executions that kill their workers: its records, and how it releases them
 //! (docs/adr/0019-quarantine.md).
+//!
+//! The file is long because all its tests begin with the same convicted executions.
 
 use std::time::Duration;
 
 use futures::future::join_all;
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::control::{Cancelled, Continue};
-use longhaul_store::journal::StepKind::{Prompt, Turn};
+use longhaul_store::executions::control::{Cancelled, Continue};
+use longhaul_store::executions::submit::NewExecution;
+use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::history::journal::StepKind::{Prompt, Turn};
 use longhaul_store::quarantine::{QuarantineRules, Quarantined, Refused, Released, Tended};
-use longhaul_store::submit::NewExecution;
-use longhaul_store::tenants::TenantScope;
-use longhaul_store::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::tenants::scope::TenantScope;
 use serde_json::json;
 
 use crate::support::leases::{LONG_LEASE, TestWorker, World, step, write};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::claims::Claimed;
-use longhaul_store::journal::StepKind::{Call, Turn};
-use longhaul_store::journal::{JournalStep, JournalWrite, StepState};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::history::journal::StepKind::{Call, Turn};
+use longhaul_store::history::journal::{JournalStep, JournalWrite, StepState};
 
 use crate::support::leases::{TestWorker, World, bury, step, write};
 

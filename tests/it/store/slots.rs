@@ -1,5 +1,7 @@
 //! Core-rules 12: a limit is a set of slot rows that is never overshot, never leaks, is handed over in order and
 //! always wakes its waiters.
+//!
+//! The file is long because all its tests share the same statements on slots and their holders.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,14 +10,15 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use longhaul_sdk::spec::{ConcurrencySpec, DefinitionSpec};
-use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
-use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_store::control::Cancelled;
-use longhaul_store::outcomes::Conclusion;
-use longhaul_store::submit::NewExecution;
+use longhaul_shared::domain::{ExecutionId, LimitKey};
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::control::Cancelled;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
+use super::fair_order::of_tenant;
 use crate::support::leases::{TestWorker, World, bury, transient};
 
 fn key(text: &str) -> LimitKey {
@@ -558,95 +561,6 @@ async fn grown_limit_refills_gaps_between_held_slots() {
     assert_eq!((held(&world).await, more), (6, 2));
     assert_eq!(number(&world, "select count(*) from slots").await, 6);
     world.check().await;
-}
-
-/// A worker of one process, with the bounds it remembers between claims.
-struct Fair {
-    worker: TestWorker,
-    bounds: ClaimBounds,
-}
-
-impl Fair {
-    async fn claim(&self, world: &World, max: i32) -> Vec<Claimed> {
-        let request = ClaimRequest {
-            worker: self.worker.id,
-            queues: &["default".to_owned()],
-            serves: &[String::new()],
-            max,
-            suspects: 1,
-            may_take_alone: true,
-        };
-        world.store.claim(&request, &self.bounds).await.unwrap().claimed
-    }
-}
-
-async fn of_tenant(world: &World, tenant: TenantId, count: usize, priority: i16) -> Vec<ExecutionId> {
-    submit(world, count, |_, new| NewExecution { tenant_id: tenant, priority, ..new }).await
-}
-
-#[tokio::test]
-async fn large_backlog_does_not_delay_another_tenant() {
-    let world = World::create().await;
-    of_tenant(&world, world.tenant, 10_000, 9).await;
-    let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::default() };
-    // Four at a time, as they end; the next claim finds each new tenant, wherever its id sorts.
-    let mut running = fair.claim(&world, 4).await;
-    assert_eq!(running.len(), 4);
-    for round in 0..10 {
-        let other = world.store.ensure_tenant(&format!("other-{round}"), None).await.unwrap().id;
-        let single = of_tenant(&world, other, 1, 0).await[0];
-        fair.worker.finish(&running.remove(0)).await.unwrap();
-        let next = fair.claim(&world, 1).await;
-        assert_eq!(ids(&next), [single], "round {round}");
-        running.extend(next);
-    }
-    world.check().await;
-}
-
-#[tokio::test]
-async fn tenants_take_turns_by_their_usage() {
-    let world = World::create().await;
-    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
-    of_tenant(&world, world.tenant, 40, 5).await;
-    of_tenant(&world, other, 40, 5).await;
-    let shares = Arc::new(longhaul_store::shares::TenantShares::default());
-    let fair = Fair { worker: world.worker().await, bounds: ClaimBounds::new(shares.clone()) };
-    let mine = |claimed: &[Claimed]| claimed.iter().filter(|one| one.tenant_id == world.tenant).count();
-    assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
-    // As much usage as twenty attempts: the other tenant catches up first.
-    shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
-    assert_eq!(mine(&fair.claim(&world, 10).await), 0);
-    // Another process learns of the usage.
-    shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
-    world.store.exchange_usage(&shares).await.unwrap();
-    let elsewhere = Arc::new(longhaul_store::shares::TenantShares::default());
-    world.store.exchange_usage(&elsewhere).await.unwrap();
-    let another = Fair { worker: world.worker().await, bounds: ClaimBounds::new(elsewhere) };
-    assert_eq!(mine(&another.claim(&world, 5).await), 0);
-}
-
-#[tokio::test]
-async fn started_runs_first_and_waiting_outweighs_priority() {
-    let world = World::create().await;
-    let worker = world.worker().await;
-    let old = of_tenant(&world, world.tenant, 1, 0).await[0];
-    let started = of_tenant(&world, world.tenant, 1, 0).await[0];
-    world.shift_clock(40.0 * 60.0).await;
-    let higher = of_tenant(&world, world.tenant, 1, 9).await[0];
-    world.shift_clock(10.0 * 60.0).await;
-    let late = of_tenant(&world, world.tenant, 1, 9).await[0];
-    // One of them has started before and came back.
-    sqlx::query("update executions set status = 'IN_PROGRESS', started_at = longhaul_now() where id = $1")
-        .bind(started.0)
-        .execute(world.pool())
-        .await
-        .unwrap();
-    let mut order = Vec::new();
-    for _ in 0..4 {
-        order.push(worker.claim_one().await.id);
-    }
-    // Nine levels of priority equal 45 minutes of waiting, so the old execution goes before the last one only.
-    assert_eq!(order, [started, higher, old, late]);
 }
 
 #[tokio::test]

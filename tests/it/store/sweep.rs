@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::duties::DoneDuty;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::outcomes::Conclusion;
+use longhaul_store::fleet::duties::DoneDuty;
 
 use crate::support::leases::{World, end_overdue};
 

@@ -2,11 +2,11 @@
 //! being spawned.
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::claims::Claimed;
-use longhaul_store::control::Cancelled;
-use longhaul_store::outcomes::Conclusion;
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::control::Cancelled;
+use longhaul_store::executions::outcomes::Conclusion;
 
-use longhaul_store::children::{SpawnRefused, TreeLimits};
+use longhaul_store::executions::children::{SpawnRefused, TreeLimits};
 
 use crate::support::leases::{ROOMY, TestWorker, World};
 

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
-use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState};
+use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState, ReadReply, TextDelta};
+use longhaul_files::Files;
+use longhaul_queue::producer::WakeupPublisher;
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
 use longhaul_shared::config::{Config, Sources};
 use longhaul_shared::domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
 use longhaul_shared::http::{HttpOptions, client};
-use longhaul_store::api_keys::{Pepper, Scope};
-use longhaul_store::submit::Submitter;
+use longhaul_store::executions::submit::Submitter;
+use longhaul_store::tenants::api_keys::{Pepper, Scope};
 use longhaul_store::{Store, StoreOptions};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
@@ -32,6 +34,8 @@ pub(crate) struct TestApi {
     pub(crate) db: Arc<TestDb>,
     /// Store that the process itself uses.
     pub(crate) store: Store,
+    /// Files that the process itself uses.
+    pub(crate) files: Files,
     /// Caller with a key of tenant `acme`.
     pub(crate) acme: Caller,
     /// Tenant of the key in [`Self::acme`].
@@ -40,6 +44,7 @@ pub(crate) struct TestApi {
     pub(crate) told: Arc<SentNotices>,
     /// Hints for event streams.
     pub(crate) looks: UnboundedSender<Look>,
+    replies: Option<WakeupPublisher>,
     pepper: Pepper,
     _stop: DropGuard,
 }
@@ -91,7 +96,7 @@ impl TestApi {
     /// Starts an API with settings as environment variables.
     pub(crate) async fn start_configured(options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let db = Arc::new(TestDb::create().await);
-        let api = Self::serve(db, options, settings).await;
+        let api = Self::serve(db, None, options, settings).await;
         api.store.put_shared_agent(&agent("clerk")).await.unwrap();
         api.store.put_shared_definition(&invoice()).await.unwrap();
         api
@@ -99,15 +104,26 @@ impl TestApi {
 
     /// Another process over the same database.
     pub(crate) async fn beside(&self) -> Self {
-        Self::serve(Arc::clone(&self.db), ApiOptions::default(), BTreeMap::new()).await
+        let replies = self.replies.clone();
+        Self::serve(Arc::clone(&self.db), replies, ApiOptions::default(), BTreeMap::new()).await
     }
 
-    /// A process over a database that workers serve too.
-    pub(crate) async fn over(db: Arc<TestDb>) -> Self {
-        Self::serve(db, ApiOptions::default(), BTreeMap::new()).await
+    /// A process over a database that workers serve too, and the Redis in which they keep their replies.
+    pub(crate) async fn over_queue(db: Arc<TestDb>, replies: WakeupPublisher, options: ApiOptions) -> Self {
+        Self::serve(db, Some(replies), options, BTreeMap::new()).await
     }
 
-    async fn serve(db: Arc<TestDb>, options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
+    /// A process over a database that workers serve too, with their settings as environment variables.
+    pub(crate) async fn over_configured(db: Arc<TestDb>, settings: BTreeMap<String, String>) -> Self {
+        Self::serve(db, None, ApiOptions::default(), settings).await
+    }
+
+    async fn serve(
+        db: Arc<TestDb>,
+        replies: Option<WakeupPublisher>,
+        options: ApiOptions,
+        settings: BTreeMap<String, String>,
+    ) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
         let told = Arc::new(SentNotices::default());
         let (looks, inbox) = futures::channel::mpsc::unbounded();
@@ -117,13 +133,16 @@ impl TestApi {
             announce: Arc::new(move |id| announced.announced.lock().unwrap().push(id)),
             metrics: Arc::new(|| "answers_total 42\n".to_owned()),
             queue: Arc::new(|| QueueState::Up),
+            reply: read_reply(replies.clone()),
             ..Hooks::default()
         };
         let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
         let sources = Sources { environment: settings, ..Sources::default() };
         let config = Config::load(&sources).unwrap();
+        let files = Files::new(store.clone(), &config.files).unwrap();
         let deps = ApiDeps {
             prices: prices(),
+            files: files.clone(),
             indexes: OwnIndexes::new(store.clone(), config.retrieval).unwrap(),
             store: store.clone(),
             submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
@@ -141,10 +160,12 @@ impl TestApi {
         let mut api = Self {
             db,
             store,
+            files,
             acme: Caller { url, client, key: None },
             tenant,
             told,
             looks,
+            replies,
             pepper,
             _stop: stop.drop_guard(),
         };
@@ -273,4 +294,15 @@ pub(crate) fn invoice() -> DefinitionSpec {
         "properties": {"text": {"type": "string"}, "amount": {"type": "number"}},
     });
     DefinitionSpec { input_schema: schema, ..DefinitionSpec::new("invoice", "clerk") }
+}
+
+/// Reads the text so far of replies, as the program does.
+fn read_reply(replies: Option<WakeupPublisher>) -> ReadReply {
+    Arc::new(move |id| {
+        let replies = replies.clone();
+        Box::pin(async move {
+            let so_far = replies?.reply_so_far(id.0).await?;
+            Some(TextDelta { execution: id, turn: so_far.turn, offset: so_far.offset, text: so_far.text })
+        })
+    })
 }

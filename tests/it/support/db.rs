@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
 
-use longhaul_store::schema;
+use longhaul_store::database::schema;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool};
 use tokio::sync::OnceCell;

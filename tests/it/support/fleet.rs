@@ -10,8 +10,8 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store, StoreOptions,
-    definitions::AGENT_DEFINITION,
-    submit::{NewExecution, Submitted, Submitter},
+    catalogue::definitions::AGENT_DEFINITION,
+    executions::submit::{NewExecution, Submitted, Submitter},
 };
 use longhaul_testkit::model::ModelServer;
 use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
@@ -201,7 +201,6 @@ impl Fleet {
             deadline: Duration::from_secs(spec.deadline_seconds.into()),
             deadline_is_near: false,
             active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
-            retry_of: None,
             submitted_by: None,
             traceparent: None,
             idempotency: None,

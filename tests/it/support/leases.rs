@@ -7,13 +7,13 @@ use std::time::Duration;
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::requirements::is_other_build;
 use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
-use longhaul_store::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
-use longhaul_store::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_store::journal::{JournalStep, JournalWrite, NewEvent, Recorded, StepKind, StepState, StepUsage};
-use longhaul_store::lease_writer::LeaseWriter;
-use longhaul_store::outcomes::{Concluded, Conclusion, LeaseEnd};
-use longhaul_store::submit::{NewExecution, Submitted};
-use longhaul_store::workers::WorkerRecord;
+use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
+use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::executions::outcomes::{Concluded, Conclusion, LeaseEnd};
+use longhaul_store::executions::submit::{NewExecution, Submitted};
+use longhaul_store::fleet::lease_writer::LeaseWriter;
+use longhaul_store::fleet::workers::WorkerRecord;
+use longhaul_store::history::journal::{JournalStep, JournalWrite, NewEvent, Recorded, StepKind, StepState, StepUsage};
 use longhaul_store::{Store, StoreError, StoreOptions};
 use sha2::{Digest, Sha256};
 use sqlx::PgPool;
@@ -163,7 +163,6 @@ pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecuti
         deadline: Duration::from_secs(30 * 24 * 3_600),
         deadline_is_near: false,
         active_timeout: Duration::from_secs(3_600),
-        retry_of: None,
         submitted_by: None,
         traceparent: None,
         idempotency: None,
@@ -334,7 +333,7 @@ pub(crate) fn step(seq: i32, kind: StepKind, text: &str) -> JournalStep {
         body: text.as_bytes().to_vec(),
         preview: Some(text.into()),
         failure_code: None,
-        usage: StepUsage { input_tokens: Some(10), output_tokens: Some(2), cached_tokens: None, cost: None },
+        usage: StepUsage { input_tokens: Some(10), output_tokens: Some(2), ..StepUsage::default() },
         took: Duration::from_millis(3),
     }
 }

@@ -36,7 +36,10 @@ async fn results_of_every_kind_become_capped_text() {
     for agent in [http(&server.url(), json!({})), stdio(json!({}))] {
         let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
         assert_eq!(call(&toolbox, "echo", json!({"text": "grüße"})).await.text, "grüße");
-        assert_eq!(call(&toolbox, "picture", json!({})).await.text, "look:\n[image/png, 5 bytes]");
+        let picture = call(&toolbox, "picture", json!({})).await;
+        assert_eq!(picture.text, "look:");
+        let [file] = picture.files.as_slice() else { panic!("{:?}", picture.files) };
+        assert_eq!((file.name.as_str(), file.media_type.as_str(), file.bytes.len()), ("image-1.png", "image/png", 5));
         let big = call(&toolbox, "big", json!({"bytes": 3_000_000})).await;
         assert!(big.text.len() <= 2_000 && big.text.ends_with("of 3000000 bytes left out]"), "{}", big.text.len());
         assert!(!big.is_error());

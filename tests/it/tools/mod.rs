@@ -4,6 +4,7 @@ mod fetch_url;
 mod mcp_calls;
 mod mcp_pool;
 mod mcp_tools;
+mod web_search;
 
 use std::{collections::BTreeMap, sync::Arc};
 

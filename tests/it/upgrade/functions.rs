@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use longhaul_store::schema;
+use longhaul_store::database::schema;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Column, Either, Executor, PgPool, SqlSafeStr, Statement, TypeInfo};
 

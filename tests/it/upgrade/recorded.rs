@@ -19,10 +19,9 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId};
 use longhaul_store::{
-    budgets::Caps,
-    control::Fork,
+    database::schema,
+    executions::{budgets::Caps, control::Fork},
     human_requests::{Decider, NewDecision, Verdict},
-    schema,
 };
 use longhaul_testkit::model::{
     Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,

@@ -15,8 +15,8 @@ use longhaul_sdk::spec::{AgentSpec, BudgetSpec, ModelSpec, OnExhausted, ToolRef}
 use longhaul_sdk::{ToolEffect, Usd};
 use longhaul_shared::config::{PriceConfig, ProviderKind};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::budgets::{Caps, Ledger};
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::executions::budgets::{Caps, Ledger};
+use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};
 use longhaul_worker::WorkerBuilder;
 use serde_json::{Value, json};
@@ -392,14 +392,13 @@ async fn doctored_reservations_overshoot_the_same_cap() {
     sqlx::raw_sql(
         "alter function longhaul_reserve rename to longhaul_reserve_whole;
         create function longhaul_reserve(
-            worker uuid, ids uuid[], tokens uuid[], step_keys bytea[], prompt_costs bigint[], prompts bigint[], \
-            reply_prices bigint[],
-            replies bigint[], least_replies bigint[], may_wait boolean[]
+            worker uuid, items call_reservation[]
         ) returns table (place int, verdict text, wake_seq int, reply_limit bigint) language sql as $$
-            select * from longhaul_reserve_whole(
-                worker, ids, tokens, step_keys, array(select cost / 4 from unnest(prompt_costs) cost), prompts,
-                array(select price / 4 from unnest(reply_prices) price), replies, least_replies, may_wait
-            )
+            select * from longhaul_reserve_whole(worker, array(
+                select row(i.id, i.token, i.step_key, i.prompt_cost / 4, i.prompt, i.reply_price / 4, i.reply,
+                    i.least_reply, i.may_wait)::call_reservation
+                from unnest(items) with ordinality as i order by i.ordinality
+            ))
         $$",
     )
     .execute(&fleet.db.pool)

@@ -6,8 +6,8 @@ use longhaul_sdk::{
     spec::{BudgetSpec, ToolRef},
 };
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::budgets::Caps;
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::executions::budgets::Caps;
+use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ async fn sub_agents_run_concurrently_with_results_in_order() {
     let results = row["output"]["results"].as_array().unwrap();
     let said: Vec<Value> =
         results.iter().map(|result| json!([result["status"], result["output"]["response"]])).collect();
-    let expected = ["did task-0", "did task-1", "did task-2"].map(|text| json!(["finished", text]));
+    let expected = ["did task-0", "did task-1", "did task-2"].map(|text| json!(["completed", text]));
     assert_eq!(said, expected);
     assert_eq!(fleet.llm.requests().len(), 5, "the parent asked twice");
 }
@@ -174,7 +174,7 @@ async fn refused_spawn_is_an_error_to_the_model() {
     for (settings, says) in [
         (json!({ "agents": ["other"] }), "is not one of"),
         (json!({}), "the agent `child` may not be started by this one"),
-        (json!({ "agents": ["child"], "max_depth": 0 }), "nested 0 deep"),
+        (json!({ "agents": ["child"], "max_depth": 0 }), "there is no tool named `spawn_sub_agent`"),
         (json!({ "agents": ["child"], "max_children": 1 }), "may start 1 children"),
         (json!({ "agents": ["child"], "max_childs": 1 }), "settings cannot be read"),
     ] {

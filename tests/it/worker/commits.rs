@@ -4,7 +4,7 @@
 use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 

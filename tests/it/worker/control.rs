@@ -6,7 +6,7 @@ use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::control::Cancelled;
+use longhaul_store::executions::control::Cancelled;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,

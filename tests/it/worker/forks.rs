@@ -6,8 +6,8 @@ use longhaul_sdk::{
     spec::{AgentOverrides, ModelSpec},
 };
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::control::Fork;
-use longhaul_store::submit::Submitted;
+use longhaul_store::executions::control::Fork;
+use longhaul_store::executions::submit::Submitted;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 

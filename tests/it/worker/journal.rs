@@ -17,6 +17,7 @@ use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,
 };
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::kit::{TestTool, TestValidator, agent_with, definition, said};
 use crate::support::{
@@ -154,18 +155,21 @@ impl World {
 }
 
 /// Visits of each point by an attempt of the script.
-const VISITS: [(Point, usize); 12] = [
+const VISITS: [(Point, usize); 15] = [
     (Point::Claimed, 1),
     (Point::Restored, 1),
+    (Point::EpisodesWritten, 0),
     (Point::BeforeTurn, 4),
     // The replies do not stream, so no call starts before its reply has ended.
     (Point::TurnBegun, 0),
     (Point::TurnAnswered, 4),
     (Point::TurnRecorded, 4),
     (Point::PutBeforePeople, 0),
+    (Point::Aggregated, 0),
     (Point::BeforeCall, 2),
     (Point::CallAnswered, 3),
     (Point::CallRecorded, 3),
+    (Point::GraphWritten, 0),
     (Point::BeforeConclusion, 1),
     (Point::Concluded, 1),
 ];
@@ -291,6 +295,52 @@ async fn drain_finishes_the_step_and_spends_no_retry() {
     let requests = fleet.llm.requests();
     assert!(requests.iter().all(|request| !String::from_utf8_lossy(&request.raw).contains("outcome_unknown")));
     second.drain().await;
+}
+
+/// The worker that made the call died; the next one is drained when it is about to repeat it.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_before_a_repeated_call_keeps_its_key() {
+    let fleet = quick_fleet().await;
+    fleet.apply(&agent_with(&["put"]), &definition("d", &["is_valid_json"])).await;
+    let put = TestTool::recording("put", ToolEffect::Idempotent);
+    // The call starts while the reply streams, so its intent is recorded.
+    let gate = Gate::new();
+    fleet.llm.push(reply_events([
+        ev_call("c1", "put", &json!({"value": 1})),
+        ev_call("c2", "put", &json!({"value": 2})),
+        ev_gate(&gate),
+    ]));
+    fleet.llm.answer_with(|_| reply_text(r#"{"done": true}"#));
+    let worker = |probe| fleet.worker_with(|builder| builder.tool(put.clone()).unwrap().probe(probe));
+    let id = fleet.submit("d", json!({})).await;
+    let holds = Holds::default();
+    holds.plan(id, Point::CallAnswered, 1);
+    let first = worker(holds.probe());
+    holds.all_held().await;
+    first.kill().await;
+    fleet.bury_workers().await;
+    let made = put.keys();
+    assert_eq!(made.len(), 1);
+    let (restored, drained) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let points = (restored.clone(), drained.clone());
+    let second = worker(Probe::armed(move |point, _| {
+        let (restored, drained) = points.clone();
+        async move {
+            if point == Point::Restored {
+                restored.notify_one();
+                drained.notified().await;
+            }
+        }
+        .boxed()
+    }));
+    restored.notified().await;
+    second.begin_drain();
+    drained.notify_one();
+    second.drain().await;
+    let _third = worker(Probe::default());
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let key = made.keys().next().unwrap();
+    assert_eq!(put.keys().get(key), Some(&2), "repeated under its key: {:?}", put.keys());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,7 @@ mod odd_json;
 mod provider_health;
 mod retries;
 mod run;
+mod sub_agents;
 mod sweep;
 mod tool_servers;
 mod trace;

@@ -1,4 +1,6 @@
 //! A model endpoint that is down, out of quota or at its limits, under whole fleets on the database's clock.
+//!
+//! The file is long because all its tests share one fleet, whose model server is made to fail.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +17,7 @@ use longhaul_shared::{
     config::{LimitConfig, ProviderConfig},
     domain::ExecutionId,
 };
-use longhaul_store::providers::BreakerRow;
+use longhaul_store::providers::breakers::BreakerRow;
 use longhaul_testkit::model::{Gate, ModelServer, ev_gate, reply_status, reply_text};
 use longhaul_worker::WorkerBuilder;
 use serde_json::{Value, json};
@@ -254,7 +256,7 @@ async fn with_spare(fleet: &Fleet) -> (ModelServer, FleetWorker) {
 #[tokio::test]
 async fn bounded_wait_ends_in_a_recorded_fallback() {
     let fleet = Fleet::start().await;
-    let fallback = vec![FallbackModel { provider: Some("spare".into()), name: None }];
+    let fallback = vec![FallbackModel { provider: Some("spare".into()), name: None, accepts: None }];
     let agent = longhaul_sdk::AgentSpec { model: ModelSpec { fallback, ..ModelSpec::default() }, ..agent("a") };
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
     let (spare, worker) = with_spare(&fleet).await;
@@ -528,6 +530,29 @@ async fn concurrency_slot_is_freed_by_any_end() {
     let last = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(last).await["status"], "FINISHED");
     worker.drain().await;
+}
+
+/// They wait for the end of a call, not for a time: no claim in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_for_a_slot_park_once() {
+    let fleet = fleet().await;
+    let gate = Gate::new();
+    fleet.llm.push(reply_text("{}").before(ev_gate(&gate)));
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let _worker = limited(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
+    let first = fleet.submit("d", json!({})).await;
+    gate.reached().await;
+    submit_many(&fleet, 20).await;
+    let far = "select count(*) from executions where wait_reason = 'rate_limit' \
+               and wait_until > longhaul_now() + interval '2 minutes'";
+    until_count(&fleet, "all others wait", far, |count| count == 20).await;
+    fleet.advance(Duration::from_secs(60)).await;
+    gate.open();
+    fleet.ended(first).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == 21).await;
+    // The sweep may wake one for the slot that is just taken.
+    let claims = "select count(*) from events where kind = 'claimed'";
+    until_count(&fleet, "few claims", claims, |count| count <= 2 * 21 + 5).await;
 }
 
 /// Longer than the lock timeout of a statement and than the wait for a connection.

@@ -1,7 +1,7 @@
 //! The sweep's duties do not depend on each other.
 
 use chrono::TimeDelta;
-use longhaul_store::submit::NewExecution;
+use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::model::reply_text;
 use serde_json::json;
 

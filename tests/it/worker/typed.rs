@@ -12,7 +12,7 @@ use longhaul_shared::{
     domain::ExecutionId,
     http::{self, HttpOptions},
 };
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

@@ -2,7 +2,7 @@
 //! call's step (core-rules 13).
 
 use longhaul_llm::{
-    ModelError, ModelRequest, ToolChoice, Usage,
+    ModelError, ModelRequest, RequestFiles, ToolChoice, Usage,
     health::Route,
     platform::PLATFORM,
     prompt_bound,
@@ -12,15 +12,16 @@ use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
 use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_store::{
-    budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
-    journal::{Hash, StepUsage},
-    retry::patiently,
-    tenants::TenantScope,
+    database::retry::patiently,
+    executions::budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
+    fleet::lease_writer::LeaseWriter,
+    history::journal::{Hash, StepUsage},
+    tenants::scope::TenantScope,
 };
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, from_store};
-use crate::{admission::Waiting, tool_list::Offer};
+use super::{Agent, Journal, Writer, from_store};
+use crate::{ready_call::Waiting, tool_list::Offer};
 
 /// Reply tokens counted for rate limits if the agent sets no `max_output_tokens`.
 pub(super) const REPLY_TOKENS: u64 = 4_096;
@@ -64,21 +65,23 @@ impl Journal {
     /// Reserves the turn that sends the whole transcript. Returns `None` without a budget.
     ///
     /// # Errors
-    /// As [`reserve`](Self::reserve).
+    /// As [`Writer::reserve`](super::Writer::reserve).
     pub(super) async fn reserve_turn(
         &mut self,
         agent: &Agent,
         route: usize,
         offer: Offer,
+        files: &RequestFiles,
         key: &Hash,
     ) -> Step<Option<ReplyLimit>> {
-        if !self.scope.has_budget {
+        if !self.writer.scope.has_budget {
             return Ok(None);
         }
-        let messages = self.transcript.messages().to_vec();
+        let messages = self.transcript.messages.all().to_vec();
         let request = ModelRequest {
             model: &agent.routes[route].spec,
             messages: &messages,
+            files,
             tools: agent.tool_list.shown(offer),
             tool_choice: ToolChoice::Auto,
             idempotency_key: &format!("{}-count", hex::encode(key)),
@@ -86,21 +89,24 @@ impl Journal {
             max_output_tokens: None,
             context_tokens: None,
             output_schema: agent.native_output_schema.as_ref(),
+            cache: None,
         };
-        let prompt_tokens = match self.transcript.counted(route, offer) {
+        let prompt_tokens = match self.transcript.messages.counted(route, offer) {
             Some((counted, since)) => {
-                let since: u64 = since.iter().map(|message| prompt_bound::of_message(message)).sum();
+                let since: u64 = since.iter().map(|message| prompt_bound::of_message(message, request.model)).sum();
                 counted.saturating_add(since).saturating_add(prompt_bound::PER_REQUEST)
             }
             None => prompt_bound::of_request(&request, agent.tool_list.shown_bytes(offer).len()),
         };
-        let least = match self.cut_by_budget.contains(key) {
+        let least = match self.writer.cut_by_budget.contains(key) {
             true => u32::MAX,
-            false => self.deps.budget.least_reply_tokens,
+            false => self.writer.deps.budget.least_reply_tokens,
         };
-        self.reserve(&agent.routes[route], key, request, prompt_tokens, least).await.map(Some)
+        self.writer.reserve(&agent.routes[route], key, request, prompt_tokens, least).await.map(Some)
     }
+}
 
+impl Writer {
     /// Reserves a call whose prompt takes at most `prompt_tokens` and whose reply limit may be lowered to `least`
     /// tokens. A resumed attempt gets the reservation of an earlier attempt again.
     ///
@@ -142,11 +148,11 @@ impl Journal {
             true => reservation(prompt_tokens, wanted, false),
             false => reservation(prompt_tokens, least, true),
         };
-        let mut reserved = self.writer.reserve(first).await.map_err(from_store)?;
+        let mut reserved = self.lease.reserve(first).await.map_err(from_store)?;
         if reserved == Reserved::Short {
             let counted = Box::pin(route.model.count_prompt(request)).await.unwrap_or(prompt_tokens);
             let closer = reservation(counted.min(prompt_tokens), least, true);
-            reserved = self.writer.reserve(closer).await.map_err(from_store)?;
+            reserved = self.lease.reserve(closer).await.map_err(from_store)?;
         }
         match reserved {
             Reserved::Granted { reply_tokens } => {
@@ -212,23 +218,15 @@ impl Journal {
             input_tokens: tokens(usage.input_tokens),
             output_tokens: tokens(usage.output_tokens),
             cached_tokens: tokens(usage.cached_tokens),
+            cache_write_tokens: tokens(usage.cache_write_tokens),
             cost: self.cost(route, usage),
         }
-    }
-
-    /// See [`fold_budget`].
-    pub(super) async fn fold_budget(&self) {
-        fold_budget(&self.deps.publisher, &self.writer, self.scope.root).await;
     }
 }
 
 /// Returns unspent reservations to the budget of the tree `root` and wakes executions that wait for it. If this
 /// fails, the sweep does it.
-pub async fn fold_budget(
-    publisher: &WakeupPublisher,
-    writer: &longhaul_store::lease_writer::LeaseWriter,
-    root: ExecutionId,
-) {
+pub async fn fold_budget(publisher: &WakeupPublisher, writer: &LeaseWriter, root: ExecutionId) {
     match writer.fold_budget(root).await {
         Ok(woken) => {
             for one in woken {

@@ -1,27 +1,51 @@
-//! Child executions that a call starts: once each, however often the call is repeated.
+//! Child executions that a call starts: once each, however often the call is repeated. What the call does with them
+//! is in `sub_agents/`.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
-use longhaul_sdk::Step;
-use longhaul_shared::domain::{ServeKey, WaitReason, requirements::requirements};
-use longhaul_store::{
-    children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
-    definitions::agent_definition,
-    journal::Hash,
-    retry::patiently,
-    submit::NewExecution,
+use longhaul_sdk::{
+    Step,
+    spec::{AgentOverrides, SubAgentGrant},
 };
-use serde_json::{Value, json};
+use longhaul_shared::domain::{ExecutionId, ServeKey, WaitReason, requirements::requirements};
+use longhaul_store::{
+    catalogue::definitions::agent_definition,
+    database::retry::patiently,
+    executions::{
+        children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
+        sub_agents::{ChildEnd, ChildWait, SubAgentLimits},
+        submit::NewExecution,
+    },
+    history::journal::Hash,
+};
+use serde_json::json;
+use tokio::sync::OnceCell;
 
-use super::{Journal, from_store};
-use crate::{admission::ReadyCall, transcript::hash_parts};
+use super::{Writer, corrupt, from_store};
+use crate::{messages::hash_parts, ready_call::ReadyCall};
 
 /// A task for a child execution.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     /// The agent's key; its newest version runs.
     pub agent: String,
-    pub input: Value,
+    pub prompt: String,
+}
+
+/// Limits of the sub-agents that run at a time, stored with the first that a process starts: claims look for them only
+/// if there are any.
+#[derive(Debug)]
+pub struct SubAgentSlots {
+    limits: SubAgentLimits,
+    stored: OnceCell<()>,
+}
+
+impl SubAgentSlots {
+    /// These limits, not stored yet.
+    #[must_use]
+    pub fn new(limits: SubAgentLimits) -> Self {
+        Self { limits, stored: OnceCell::new() }
+    }
 }
 
 /// Reason why no child was started.
@@ -38,15 +62,13 @@ pub(crate) enum NotStarted {
     NotAllowed(String),
 }
 
-impl Journal {
+impl Writer {
     /// Returns the children that carry out a call's tasks, in task order. Starts them if they do not exist.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
     pub(crate) async fn children_of_call(
         &mut self,
         call: &ReadyCall,
         tasks: &[Task],
+        grant: SubAgentGrant,
         limits: TreeLimits,
     ) -> Step<Result<Vec<Child>, NotStarted>> {
         let keys: Vec<Hash> =
@@ -57,9 +79,12 @@ impl Journal {
         }
         // A resume must find the same call when its children end: commit its turn first.
         self.flush().await?;
+        self.store_limits().await?;
+        let overrides = AgentOverrides { sub_agent: Some(grant), ..AgentOverrides::default() };
+        let overrides = serde_json::to_string(&overrides).map_err(|error| corrupt(&error))?;
         let mut children = Vec::with_capacity(tasks.len());
         for (key, task) in keys.iter().zip(tasks) {
-            let Some(execution) = self.new_child(task).await? else {
+            let Some(execution) = self.new_child(task, &overrides).await? else {
                 return Ok(Err(NotStarted::NoSuchAgent(task.agent.clone())));
             };
             let (store, version) = (&self.deps.store, execution.agent_version_id);
@@ -71,7 +96,7 @@ impl Journal {
             }
             children.push(NewChild { key: *key, execution });
         }
-        let lease = SpawnLease { worker: self.writer.worker(), parent: self.id, token: self.control.token };
+        let lease = self.spawn_lease();
         let spawned = patiently(self.deps.store.trouble(), || self.deps.store.spawn_children(lease, &children, limits))
             .await
             .map_err(from_store)?;
@@ -86,14 +111,63 @@ impl Journal {
         self.children_by_key(&keys).await.map(Ok)
     }
 
+    /// All children, in the order in which they were started.
+    pub(crate) async fn children(&self) -> Step<Vec<Child>> {
+        patiently(self.deps.store.trouble(), || self.deps.store.children_of(self.id)).await.map_err(from_store)
+    }
+
+    /// Records that the call waits for these children, so that their ends wake the execution once it is parked.
+    pub(crate) async fn wait_for_children(&self, call: &Hash, children: &[ExecutionId], until_first: bool) -> Step<()> {
+        let (store, lease) = (&self.deps.store, self.spawn_lease());
+        let wait = ChildWait { call, children, until_first };
+        patiently(store.trouble(), || store.wait_for_children(lease, wait)).await.map_err(from_store)
+    }
+
+    /// Cancels children that are not needed any more, because another of the same call has finished.
+    pub(crate) async fn cancel_outrun(&self, children: &[ExecutionId]) -> Step<()> {
+        let (store, tenant) = (&self.deps.store, self.scope.tenant);
+        patiently(store.trouble(), || store.cancel_outrun(tenant, children)).await.map_err(from_store)?;
+        self.deps.publisher.look(children.iter().map(|child| child.0));
+        Ok(())
+    }
+
+    /// What each of these ended children left, of outputs at most this many characters.
+    pub(crate) async fn child_ends(
+        &self,
+        children: &[ExecutionId],
+        max_characters: usize,
+    ) -> Step<HashMap<ExecutionId, ChildEnd>> {
+        let store = &self.deps.store;
+        let max = i32::try_from(max_characters).unwrap_or(i32::MAX);
+        patiently(store.trouble(), || store.child_ends(children, max)).await.map_err(from_store)
+    }
+
+    /// The last text that each of these children has recorded.
+    pub(crate) async fn last_texts(&self, children: &[ExecutionId]) -> Step<HashMap<ExecutionId, String>> {
+        if children.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let store = &self.deps.store;
+        patiently(store.trouble(), || store.last_texts(children)).await.map_err(from_store)
+    }
+
+    fn spawn_lease(&self) -> SpawnLease {
+        SpawnLease { worker: self.lease.worker(), parent: self.id, token: self.control.token }
+    }
+
+    async fn store_limits(&self) -> Step<()> {
+        let (store, slots) = (&self.deps.store, &self.deps.sub_agents);
+        let put = || async { patiently(store.trouble(), || store.put_sub_agent_limits(slots.limits)).await };
+        slots.stored.get_or_try_init(put).await.map(drop).map_err(from_store)
+    }
+
     async fn children_by_key(&self, keys: &[Hash]) -> Step<Vec<Child>> {
-        let children =
-            patiently(self.deps.store.trouble(), || self.deps.store.children_of(self.id)).await.map_err(from_store)?;
+        let children = self.children().await?;
         let with_key = |key: &Hash| children.iter().find(|child| child.key == *key).cloned();
         Ok(keys.iter().filter_map(with_key).collect())
     }
 
-    async fn new_child(&self, task: &Task) -> Step<Option<NewExecution>> {
+    async fn new_child(&self, task: &Task, overrides: &str) -> Step<Option<NewExecution>> {
         let store = &self.deps.store;
         let tenant = Some(self.scope.tenant);
         let agent =
@@ -116,17 +190,16 @@ impl Journal {
             serve_key,
             priority: 0,
             metadata: json!({}),
-            input: task.input.to_string(),
+            input: json!({ "prompt": task.prompt }).to_string(),
             run_at: None,
             deadline: Duration::from_secs(definition.deadline_seconds.into()),
             deadline_is_near: false,
             active_timeout: Duration::from_secs(definition.active_timeout_seconds.into()),
-            retry_of: None,
             submitted_by: None,
             traceparent: None,
             idempotency: None,
             budget: None,
-            overrides: None,
+            overrides: Some(overrides.to_owned()),
         }))
     }
 }

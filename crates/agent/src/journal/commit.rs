@@ -3,30 +3,11 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{Interrupt, Step, StepError};
-use longhaul_store::{
-    budgets::Settlement,
-    journal::{JournalStep, JournalWrite, NewEvent, StepKind},
-};
+use longhaul_store::history::journal::{JournalWrite, StepKind};
 
-use super::{Journal, from_store};
+use super::{Writer, budget::fold_budget, from_store};
 
-/// Steps, events, counts and settlements for the next commit.
-#[derive(Debug, Default)]
-pub(super) struct Pending {
-    pub(super) steps: Vec<JournalStep>,
-    pub(super) events: Vec<NewEvent>,
-    pub(super) turns: i32,
-    pub(super) calls: i32,
-    pub(super) settlements: Vec<Settlement>,
-}
-
-impl Pending {
-    fn is_empty(&self) -> bool {
-        self.steps.is_empty() && self.events.is_empty() && self.settlements.is_empty()
-    }
-}
-
-impl Journal {
+impl Writer {
     /// Commits all pending writes.
     ///
     /// # Errors
@@ -85,7 +66,7 @@ impl Journal {
 
     async fn commit(&mut self, write: Arc<JournalWrite>) -> Step<()> {
         self.under_way = Some(write.clone());
-        let recorded = self.writer.record(write.clone()).await;
+        let recorded = self.lease.record(write.clone()).await;
         // The outcome is known now. A refused write leaves its number to the next write.
         self.under_way = None;
         let recorded = recorded.map_err(from_store)?;
@@ -96,7 +77,7 @@ impl Journal {
         self.wake_seq = recorded.wake_seq;
         self.deps.publisher.look([self.id.0]);
         if write.settlements.iter().any(|settlement| !settlement.is_estimate) {
-            self.fold_budget().await;
+            fold_budget(&self.deps.publisher, &self.lease, self.scope.root).await;
         }
         if recorded.cancel_requested { Err(Interrupt::Cancelled.into()) } else { Ok(()) }
     }

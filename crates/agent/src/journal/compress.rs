@@ -1,20 +1,22 @@
 //! Compression: replaces the middle of a conversation that exceeds the model's window with a summary written by
 //! the model.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
 
-use longhaul_llm::{Message, ModelError, ModelReply, ModelRequest, ToolChoice, health::Call, prompt_bound};
-use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, spec::ModelSpec};
+use longhaul_llm::Message;
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
 use longhaul_shared::domain::cut;
-use longhaul_store::journal::{Hash, JournalStep, StepKind, StepUsage};
+use longhaul_store::history::journal::{JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Agent, Journal, budget::Took, message_bytes, preview, read_body, recorded_message};
-use crate::transcript::hash_parts;
+use super::{
+    Agent, Journal,
+    aside::{Aside, Asked},
+    budget::Took,
+    message_bytes, preview, read_body, recorded_message,
+};
+use crate::messages::hash_parts;
 
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
     number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
@@ -36,13 +38,12 @@ struct CompressionBody {
 impl Journal {
     /// Applies the recorded compressions before the next turn.
     pub(super) fn replay_compressions(&mut self) -> Step<()> {
-        while self.recorded.front().is_some_and(|step| step.kind == StepKind::Compression) {
-            let Some(step) = self.replay(StepKind::Compression) else { return Ok(()) };
+        while let Some(step) = self.replay.next_if(StepKind::Compression) {
             let body: CompressionBody = read_body(&step)?;
             let summary = step.appends.first().ok_or_else(|| super::corrupt(&"a compression without a summary"))?;
             let (summary, hash) = recorded_message(summary)?;
-            self.transcript.replace(body.from..body.to, &summary, hash);
-            self.compressions += 1;
+            self.transcript.messages.replace(body.from..body.to, &summary, hash);
+            self.transcript.compressions += 1;
         }
         Ok(())
     }
@@ -54,41 +55,44 @@ impl Journal {
     /// # Errors
     /// `context_limit_exceeded` if the model refused the length and no compression is left or possible; the failure
     /// of the summary call.
-    pub(super) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
+    pub(crate) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = u64::from(agent.config.limits.context_tokens);
-        let range = self.transcript.compressible(window, said);
-        let Some(range) = range.filter(|_| self.compressions < agent.retry.max_compressions) else {
+        let range = self.transcript.messages.compressible(window, said);
+        let Some(range) = range.filter(|_| self.transcript.compressions < agent.retry.max_compressions) else {
             // The estimate alone fails nothing: the model decides if the conversation is too long.
             let Some(cause) = cause else { return Ok(()) };
             return Err(
                 Failure { class: FailureClass::Permanent, code: FailureCode::CONTEXT_LIMIT_EXCEEDED, ..cause }.into()
             );
         };
-        let text = excerpts(&self.transcript.messages()[range.clone()], (window / 2) as usize * BYTES_PER_TOKEN);
+        let text = excerpts(&self.transcript.messages.all()[range.clone()], (window / 2) as usize * BYTES_PER_TOKEN);
         let messages = [Arc::new(Message::system(INSTRUCTION)), Arc::new(Message::user(text))];
-        let key = hash_parts(&[b"compression", self.transcript.chain()]);
-        let (call, came_to, took) = self.ask_for_summary(agent, &messages, &key, range.len()).await?;
+        let key = hash_parts(&[b"compression", self.transcript.messages.chain()]);
+        let aside = Aside { key: &key, chain: self.transcript.messages.chain(), messages: &messages };
+        let Asked { call, came_to, took } =
+            self.writer.ask_aside(agent, aside, || format!("compressing {} messages", range.len())).await?;
         let route = &agent.routes[call.route];
         let (summary, usage) = match came_to {
             Ok(reply) => {
-                self.settle(route, &key, Took::Counted(reply.usage));
-                (reply.message.text().into_owned(), self.step_usage(route, reply.usage))
+                self.writer.settle(route, &key, Took::Counted(reply.usage));
+                (reply.message.text().into_owned(), self.writer.step_usage(route, reply.usage))
             }
             // Even the excerpts are too long: drop the messages and say so.
             Err(error) if error.class() == FailureClass::ContextLimit => {
-                self.settle(route, &key, Took::Nothing);
+                self.writer.settle(route, &key, Took::Nothing);
                 (format!("{} earlier messages were left out.", range.len()), StepUsage::default())
             }
             Err(error) => {
-                self.settle(route, &key, Took::by_failure(&error));
+                self.writer.settle(route, &key, Took::by_failure(&error));
                 let failure = error.to_failure();
-                return Err(self.call_failed(agent, Some(&call), &error, failure).await);
+                return Err(self.writer.call_failed(agent, Some(&call), &error, failure).await);
             }
         };
         let summary = Message::user(format!("{PREFACE}{summary}"));
         let (hash, bytes) = message_bytes(&summary)?;
-        let step = self.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
-        self.pending.steps.push(JournalStep {
+        let step =
+            self.writer.step(StepKind::Compression, key, &CompressionBody { from: range.start, to: range.end })?;
+        self.writer.pending.steps.push(JournalStep {
             name: Some(route.model.model_name(&route.spec).to_owned()),
             appends: vec![bytes],
             preview: Some(preview(&summary.text())),
@@ -96,54 +100,10 @@ impl Journal {
             took,
             ..step
         });
-        self.event("compressed", json!({ "messages": range.len(), "turn": self.turns }));
-        self.transcript.replace(range, &summary, hash);
-        self.compressions += 1;
-        self.flush().await
-    }
-
-    /// Asks for a summary of `count` messages. Returns the call's result and duration.
-    async fn ask_for_summary(
-        &mut self,
-        agent: &Agent,
-        messages: &[Arc<Message>],
-        key: &Hash,
-        count: usize,
-    ) -> Step<(Arc<Call>, Result<ModelReply, ModelError>, Duration)> {
-        let sent = messages.iter().map(|message| message.estimated_tokens()).sum();
-        loop {
-            self.control.may_launch().await?;
-            let call = self.admit_call(agent, sent).await?;
-            let route = &agent.routes[call.route];
-            // The agent's script and tools are for its task, not for the summary.
-            let model = ModelSpec { script: None, ..route.spec.clone() };
-            let mut request = ModelRequest {
-                model: &model,
-                messages,
-                tools: &[],
-                tool_choice: ToolChoice::Auto,
-                idempotency_key: &self.idempotency_key(key),
-                traceparent: None,
-                max_output_tokens: None,
-                context_tokens: Some(agent.config.limits.context_tokens),
-                output_schema: None,
-            };
-            if self.scope.has_budget {
-                // Never a lowered limit: half a summary is worse than a wait for the budget.
-                let limit = self.reserve(route, key, request, prompt_bound::of_request(&request, 0), u32::MAX).await?;
-                request.max_output_tokens = Some(limit.tokens);
-            }
-            self.about_to(|| format!("compressing {count} messages")).await;
-            let started = Instant::now();
-            let came_to = route.model.complete(request, &mut |_| {}).await;
-            call.ended(&came_to);
-            match &came_to {
-                Err(error) if self.is_asked_again(agent, Some(&call), error).await => {
-                    self.settle(route, key, Took::Nothing);
-                }
-                Ok(_) | Err(_) => return Ok((call, came_to, started.elapsed())),
-            }
-        }
+        self.writer.event("compressed", json!({ "messages": range.len(), "turn": self.writer.turns }));
+        self.transcript.messages.replace(range, &summary, hash);
+        self.transcript.compressions += 1;
+        self.writer.flush().await
     }
 }
 

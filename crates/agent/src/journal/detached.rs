@@ -6,18 +6,18 @@
 
 use longhaul_llm::Message;
 use longhaul_sdk::{FailureCode, Step};
-use longhaul_store::journal::Hash;
+use longhaul_store::history::journal::Hash;
 use tokio::task::JoinSet;
 
 use super::{Agent, Answered, CompletedCall, Journal};
-use crate::transcript::hash_parts;
+use crate::messages::hash_parts;
 
 /// Prefix of the message that reports a failed detached call to the model.
 pub(super) const DETACHED_FAILED: &str = "[A call that was accepted earlier has failed: ";
 
 /// Running detached calls, and failures not yet reported to the model.
 #[derive(Debug, Default)]
-pub(super) struct DetachedCalls {
+pub(crate) struct DetachedCalls {
     running: JoinSet<CompletedCall>,
     untold: Vec<String>,
 }
@@ -27,24 +27,26 @@ pub(crate) fn detached_key(call: &Hash) -> Hash {
     hash_parts(&[b"detached", call])
 }
 
-impl Journal {
-    /// Number of running detached calls.
-    pub(crate) fn detached_count(&self) -> usize {
-        self.detached.running.len()
+impl DetachedCalls {
+    /// Number of running calls.
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
     }
 
     /// Runs an accepted call in a task that is dropped with the journal.
-    pub(crate) fn detach(&mut self, run: impl Future<Output = CompletedCall> + Send + 'static) {
-        self.detached.running.spawn(run);
+    pub(crate) fn start(&mut self, run: impl Future<Output = CompletedCall> + Send + 'static) {
+        self.running.spawn(run);
     }
 
     /// Queues a failure to be reported to the model.
-    pub(crate) fn note_detached(&mut self, answered: &Answered) {
+    pub(crate) fn note(&mut self, answered: &Answered) {
         if let Message::Tool { text, is_error: true, .. } = &answered.message {
-            self.detached.untold.push(format!("{DETACHED_FAILED}{text}]"));
+            self.untold.push(format!("{DETACHED_FAILED}{text}]"));
         }
     }
+}
 
+impl Journal {
     /// Records the detached calls that have ended and reports failures to the model, when a tick closes. Skips
     /// failures that the transcript contains: a resumed run meets a failure again after it was reported.
     ///
@@ -56,10 +58,10 @@ impl Journal {
         }
         let untold = std::mem::take(&mut self.detached.untold);
         for text in untold {
-            if self.transcript.messages().iter().any(|message| message.text() == text) {
+            if self.transcript.messages.all().iter().any(|message| message.text() == text) {
                 continue;
             }
-            self.say(&text);
+            self.transcript.say(&text);
             self.detached.untold.push(text);
         }
         Ok(())
@@ -76,7 +78,7 @@ impl Journal {
         while let Some(ended) = self.detached.running.join_next().await {
             self.record_detached(agent, ended)?;
         }
-        self.flush().await
+        self.writer.flush().await
     }
 
     /// Ignores a task that was dropped or panicked: its intent stays recorded.
@@ -87,7 +89,7 @@ impl Journal {
         ran.outcome.is_unsent = unsent.is_some();
         ran.outcome.ends_run = None;
         let answered = self.record_call(agent, &ran, None)?;
-        self.note_detached(&answered);
+        self.detached.note(&answered);
         Ok(())
     }
 }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use longhaul_sdk::Step;
 use longhaul_shared::domain::{RequestKind, cut};
 use longhaul_store::{
+    database::retry::patiently,
+    history::journal::Hash,
     human_requests::{HumanRequest, NewHumanRequest},
-    journal::Hash,
-    retry::patiently,
 };
 use serde_json::Value;
 
-use super::{Journal, corrupt, from_store};
-use crate::{admission::ReadyCall, probe::Point};
+use super::{Writer, corrupt, from_store};
+use crate::{probe::Point, ready_call::ReadyCall};
 
 /// Maximum bytes of the text shown first.
 const MAX_SHOWN: usize = 8_192;
@@ -37,11 +37,8 @@ pub(crate) struct Wanted {
     pub(crate) expires_in: Duration,
 }
 
-impl Journal {
+impl Writer {
     /// Reads the requests of a call, with the decisions made so far.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
     pub(crate) async fn requests_of_call(&self, kind: RequestKind, key: &Hash) -> Step<Vec<HumanRequest>> {
         let store = &self.deps.store;
         let read = async || {
@@ -63,9 +60,6 @@ impl Journal {
 
     /// Creates the request for a call, at most once per call and round, and returns it with the decision made so
     /// far.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
     pub(crate) async fn put_before_people(&mut self, call: &ReadyCall, wanted: Wanted) -> Step<HumanRequest> {
         // A resume must find the same call when the decision comes: commit its turn first.
         self.flush().await?;
@@ -75,6 +69,7 @@ impl Journal {
             token: self.control.token,
             kind,
             call_key: call.key,
+            call_id: call.written.id.clone(),
             round,
             tool: call.tool.clone(),
             arguments: serde_json::to_vec(&call.arguments).map_err(|error| corrupt(&error))?,
@@ -85,7 +80,7 @@ impl Journal {
             allow_self,
             expires_in,
         };
-        let request = self.writer.request(request).await.map_err(from_store)?;
+        let request = self.lease.request(request).await.map_err(from_store)?;
         self.deps.publisher.look([self.id.0]);
         self.at(Point::PutBeforePeople).await;
         Ok(request)

@@ -4,9 +4,10 @@
 //! the stage.
 
 use longhaul_sdk::Step;
+use serde::Serialize;
 use serde_json::json;
 
-use super::{Agent, Journal};
+use super::{Agent, Writer};
 
 /// A stage of a run.
 #[derive(Debug, Clone, Copy)]
@@ -24,27 +25,18 @@ pub enum Stage<'a> {
 }
 
 /// Progress of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum State {
     Running,
     Completed,
     Failed,
 }
 
-impl State {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// The tool with a status kind of its own.
 const WEB_SEARCH: &str = "web_search";
 
-impl Journal {
+impl Writer {
     /// Adds a status event to the next commit.
     pub fn stage(&mut self, agent: &Agent, stage: Stage<'_>, state: State) {
         if !agent.profile.is_followed() {
@@ -61,13 +53,10 @@ impl Journal {
             }
             Stage::Calling { tool, call } => (format!("tool-{turn}-{call}"), "running_tool", format!("Running {tool}")),
         };
-        self.event("status", json!({ "id": id, "kind": kind, "label": label, "state": state.as_str() }));
+        self.event("status", json!({ "id": id, "kind": kind, "label": label, "state": state }));
     }
 
     /// Commits pending status events before a wait.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
     pub(crate) async fn flush_stages(&mut self, agent: &Agent) -> Step<()> {
         if agent.profile.is_followed() { self.flush().await } else { Ok(()) }
     }

@@ -7,18 +7,18 @@ use longhaul_llm::Message;
 use longhaul_references::{StateLimits, StateLog};
 use longhaul_sdk::{Failure, Step, ToolSpec};
 use longhaul_shared::domain::noted::NotedModel;
-use longhaul_store::journal::{JournalStep, StepKind};
+use longhaul_store::history::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Agent, Journal,
+    Agent, Journal, Replay,
     progress::{Stage, State},
     read_body,
     secrets::ToolSecrets,
     session::SessionPin,
 };
-use crate::{tool_list::Offer, transcript::hash_parts};
+use crate::{messages::hash_parts, tool_list::Offer};
 
 /// Body of a prompt step.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,14 +44,14 @@ pub struct PinnedTools {
     pub model: Option<NotedModel>,
 }
 
-impl Journal {
+impl Replay {
     /// The tools pinned with the prompt; `None` if no prompt is recorded.
     ///
     /// # Errors
     /// The record cannot be read.
     pub fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
         // Retrieval steps may precede the prompt.
-        match self.recorded.iter().find(|step| step.kind != StepKind::Retrieval) {
+        match self.steps.iter().find(|step| step.kind != StepKind::Retrieval) {
             Some(step) if step.kind == StepKind::Prompt => {
                 let PromptBody { tools, shown, contract_model: model, session: _ } = read_body(step)?;
                 Ok(Some(PinnedTools { tools, shown, model }))
@@ -59,7 +59,9 @@ impl Journal {
             Some(_) | None => Ok(None),
         }
     }
+}
 
+impl Journal {
     /// Opens the conversation with the recorded prompt, or with the messages of `prompt`, which are pinned now.
     ///
     /// # Errors
@@ -71,39 +73,39 @@ impl Journal {
         prompt: impl Future<Output = Result<Vec<Message>, Failure>>,
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
-        self.state = StateLog::new(input.clone(), instances, limits);
-        self.secrets = ToolSecrets::of(agent);
-        if let Some(step) = self.replay(StepKind::Prompt) {
+        self.transcript.state = StateLog::new(input.clone(), instances, limits);
+        self.writer.secrets = ToolSecrets::of(agent);
+        if let Some(step) = self.replay.next(StepKind::Prompt, &mut self.writer) {
             if let Some(pin) = read_body::<PromptBody>(&step)?.session {
                 self.recall_session(pin).await?;
             }
-            return self.replay_appends(&step);
+            return self.transcript.replay_appends(&step);
         }
-        self.stage(agent, Stage::Thinking, State::Running);
-        self.stage(agent, Stage::Thinking, State::Completed);
-        let session = match self.scope.session {
+        self.writer.stage(agent, Stage::Thinking, State::Running);
+        self.writer.stage(agent, Stage::Thinking, State::Completed);
+        let session = match self.writer.scope.session {
             Some(session) => Some(self.join_session(session).await?),
             None => None,
         };
-        // A session keeps the system prompt of its first message, so that the prefix stays the same.
-        let has_system = self.transcript.messages().iter().any(|message| matches!(**message, Message::System { .. }));
-        let opening = prompt.await?.into_iter();
-        let opening = opening.filter(|message| !(has_system && matches!(message, Message::System { .. })));
-        let appends = opening.map(|message| self.append(message)).collect::<Step<Vec<_>>>()?;
+        let (opening, has_context) = match prompt.await? {
+            messages if agent.profile.takes_part() => self.set_up(agent, messages).await,
+            messages => (messages, false),
+        };
+        let appends = opening.into_iter().map(|message| self.transcript.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
         let body = PromptBody { tools, shown, contract_model: model.cloned(), session };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
-        let step = self.step(StepKind::Prompt, hash_parts(&parts), &body)?;
+        let step = self.writer.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.
-        let seq = if self.scope.is_fork { self.retrievals + 1 } else { step.seq };
+        let seq = if self.writer.scope.is_fork { self.replay.retrievals + 1 } else { step.seq };
         // The prompt step is committed with the first turn.
-        self.pending.steps.reserve_exact(2);
-        self.pending.steps.push(JournalStep { seq, appends, ..step });
-        if agent.toolbox.is_dynamic() || is_new_model == Some(true) {
-            // On a resume the servers might list other tools or models: commit the pin before the model sees
-            // them.
-            self.flush().await?;
+        self.writer.pending.steps.reserve_exact(2);
+        self.writer.pending.steps.push(JournalStep { seq, appends, ..step });
+        if agent.toolbox.is_dynamic() || is_new_model == Some(true) || has_context {
+            // On a resume servers might list other tools or models, or remember something else: commit the pin before
+            // the model sees them.
+            self.writer.flush().await?;
         }
         Ok(())
     }

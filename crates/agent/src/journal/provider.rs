@@ -8,22 +8,23 @@ use longhaul_llm::{
 };
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{domain::WaitReason, telemetry::metrics};
-use longhaul_store::providers::Asking;
+use longhaul_store::{history::journal::Hash, providers::breakers::Asking};
 use serde_json::json;
 
-use super::{Agent, Journal, budget::REPLY_TOKENS, from_store};
-use crate::admission::Waiting;
+use super::{Agent, Writer, budget::REPLY_TOKENS, from_store};
+use crate::ready_call::Waiting;
 
-impl Journal {
-    /// Requests admission for a model call of about `input_tokens`, before a budget is reserved.
+impl Writer {
+    /// Requests admission for a model call of about `input_tokens` after the messages of `chain`, before a budget is
+    /// reserved.
     ///
     /// # Errors
     /// An interrupt, also if the execution must wait; `provider_down` or `model_quota_exhausted` after the
     /// maximum wait.
-    pub(super) async fn admit_call(&mut self, agent: &Agent, input_tokens: u64) -> Step<Arc<Call>> {
+    pub(super) async fn admit_call(&mut self, agent: &Agent, chain: &Hash, input_tokens: u64) -> Step<Arc<Call>> {
         // The transcript identifies the call on any route; a recorded reply changes the transcript.
-        let call = self.transcript.chain().first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
-        let asking = Asking { worker: self.writer.worker(), id: self.id, token: self.control.token, call };
+        let call = chain.first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
+        let asking = Asking { worker: self.lease.worker(), id: self.id, token: self.control.token, call };
         let output_tokens = agent.config.model.max_output_tokens.map_or(REPLY_TOKENS, u64::from);
         let tokens = input_tokens.saturating_add(output_tokens);
         match self.deps.health.admit(&agent.routes, asking, tokens).await.map_err(from_store)? {

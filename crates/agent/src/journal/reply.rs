@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, Usage, health::Route};
+use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, health::Route};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
 use longhaul_shared::{
     domain::{ToolCall, noted::NotedCall},
@@ -11,56 +11,19 @@ use longhaul_shared::{
         trace,
     },
 };
-use longhaul_store::journal::{JournalStep, StepKind, StepState};
-use serde::{Deserialize, Serialize};
+use longhaul_store::history::journal::{JournalStep, StepKind, StepState};
+use serde::Serialize;
 use serde_json::json;
 
 use super::{
-    Agent, Journal,
+    Agent, Journal, Writer,
     budget::Took,
     preview,
     progress::{Stage, State},
     turn::{PendingTurn, Turn},
+    turn_body::{BegunTurnBody, TurnBody},
 };
 use crate::probe::Point;
-
-/// Body of a turn step.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct TurnBody {
-    provider: String,
-    finish: FinishReason,
-    #[serde(default)]
-    pub(super) unfinished_call: Option<usize>,
-    #[serde(default)]
-    pub(super) is_broken: bool,
-    pub(super) usage: Usage,
-    model: Option<String>,
-    request_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    contract_calls: Vec<NotedCall>,
-}
-
-impl TurnBody {
-    /// For a reply that the model's client did not return in full: its usage is unknown.
-    fn without_reply(route: &Route, finish: FinishReason) -> Self {
-        Self {
-            provider: route.model.provider().to_owned(),
-            is_broken: false,
-            unfinished_call: None,
-            usage: Usage::default(),
-            model: None,
-            request_id: None,
-            contract_calls: Vec::new(),
-            finish,
-        }
-    }
-}
-
-/// Body of a partly recorded turn.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct BegunTurnBody {
-    pub(super) text: String,
-}
 
 /// Body of a failed turn.
 #[derive(Debug, Serialize)]
@@ -72,7 +35,7 @@ struct FailedTurnBody<'a> {
     contract_calls: Vec<NotedCall>,
 }
 
-impl Journal {
+impl Writer {
     /// Adds the partly recorded turn to the next commit, because calls of the reply start before it has ended.
     /// Returns the calls completed since the last call of this function, to be recorded with the next intent.
     pub(crate) fn begin_turn(&mut self, asked: &mut PendingTurn) -> Step<Vec<ToolCall>> {
@@ -83,52 +46,12 @@ impl Journal {
         }
         let new = asked.calls[asked.recorded..].to_vec();
         asked.recorded = asked.calls.len();
+        self.follow_reply(asked);
         Ok(new)
     }
 
-    /// Adds a full reply to the next commit.
-    ///
-    /// # Errors
-    /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
-    pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
-        let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
-        observe(route, &asked.span, &reply, took);
-        let turn = Turn {
-            key: asked.key,
-            text: reply.message.text().into_owned(),
-            calls: reply.message.calls().to_vec(),
-            unfinished_call: reply.unfinished_call,
-            is_broken: false,
-        };
-        let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
-        let body = TurnBody {
-            provider: route.model.provider().to_owned(),
-            finish: reply.finish,
-            unfinished_call: reply.unfinished_call,
-            is_broken: false,
-            usage: reply.usage,
-            model: reply.model,
-            request_id: reply.request_id,
-            contract_calls: agent.profile.noted_turn(self.turns, None),
-        };
-        self.push_turn(agent, asked, body, Some(reply.message), took)?;
-        self.stage(agent, Stage::Generating, State::Completed);
-        self.empty_turns = 0;
-        if is_cut {
-            // The cut reply ends the attempt: spent, so that the next attempt does not replay it (core-rules 6).
-            if let Some(step) = self.pending.steps.last_mut() {
-                step.state = StepState::Spent;
-            }
-            self.flush().await?;
-            self.at(Point::TurnRecorded).await;
-            let summary = "the model's reply was cut at its output limit";
-            return Err(Failure::of(FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
-        }
-        Ok(turn)
-    }
-
-    /// Adds a reply that was cut at a limit lowered by the budget to the next commit: paid for, and spent.
-    pub(super) fn record_cut(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<()> {
+    /// Commits a reply that was cut at a limit lowered by the budget: paid for, and spent.
+    pub(crate) async fn record_cut(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<()> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         observe(route, &asked.span, &reply, took);
         let code = FailureCode::BUDGET_EXHAUSTED;
@@ -153,97 +76,8 @@ impl Journal {
         self.event("reply_cut", json!({ "turn": self.turns, "limit_tokens": asked.limit.map(|limit| limit.tokens) }));
         *self.spent.entry(asked.key).or_default() += 1;
         self.cut_by_budget.insert(asked.key);
-        Ok(())
-    }
-
-    /// Adds a reply that broke after some of its calls had started to the next commit. `partial` is the part that
-    /// the model's client returned, if any.
-    pub(crate) fn record_broken(
-        &mut self,
-        agent: &Agent,
-        asked: Box<PendingTurn>,
-        partial: Option<Message>,
-    ) -> Step<Turn> {
-        let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
-        let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
-        let turn = Turn {
-            key: asked.key,
-            text: message.text().into_owned(),
-            calls: message.calls().to_vec(),
-            unfinished_call: None,
-            is_broken: true,
-        };
-        let route = &agent.routes[asked.route];
-        let finish = FinishReason::Other("interrupted".into());
-        let body = TurnBody { is_broken: true, ..TurnBody::without_reply(route, finish) };
-        self.push_turn(agent, &asked, body, Some(message), asked.started.elapsed())?;
-        self.empty_turns = 0;
-        Ok(turn)
-    }
-
-    /// Records an empty reply and asks again. The second in a row fails the attempt and is recorded as spent.
-    ///
-    /// # Errors
-    /// An interrupt, or the failure.
-    pub(crate) async fn record_empty(
-        &mut self,
-        agent: &Agent,
-        asked: Box<PendingTurn>,
-        error: &ModelError,
-    ) -> Step<()> {
-        if self.empty_turns + 1 >= MAX_EMPTY_TURNS {
-            return Err(self.record_failed_turn(agent, asked, error).await);
-        }
-        self.empty_turns += 1;
-        let route = &agent.routes[asked.route];
-        let body = TurnBody::without_reply(route, FinishReason::Stop);
-        let took = asked.started.elapsed();
-        metrics::model_call(route.model.provider(), outcome(error), took);
-        self.push_turn(agent, &asked, body, None, took)?;
         self.flush().await?;
         self.at(Point::TurnRecorded).await;
-        Ok(())
-    }
-
-    fn push_turn(
-        &mut self,
-        agent: &Agent,
-        asked: &PendingTurn,
-        body: TurnBody,
-        reply: Option<Message>,
-        took: Duration,
-    ) -> Step<()> {
-        let route = &agent.routes[asked.route];
-        let mut step = self.step(StepKind::Turn, asked.key, &body)?;
-        if let Some(begun) = asked.seq {
-            step.seq = begun;
-        }
-        let (text, calls) = match &reply {
-            Some(reply) => (preview(&reply.text()), reply.calls().len()),
-            None => (String::new(), 0),
-        };
-        self.note_count(Some(asked.route), asked.offer, body.usage);
-        let reply = reply.map(|reply| self.append(reply)).transpose()?;
-        let seq = step.seq;
-        self.pending.steps.push(JournalStep {
-            name: Some(route.model.model_name(&route.spec).to_owned()),
-            appends: asked.said.iter().cloned().chain(reply).collect(),
-            preview: Some(text),
-            usage: self.step_usage(route, body.usage),
-            took,
-            ..step
-        });
-        self.settle(route, &asked.key, Took::Counted(body.usage));
-        self.pending.turns += 1;
-        self.count_turn(body.usage);
-        self.event(
-            "turn",
-            json!({
-                "turn": self.turns, "step": seq, "model": body.model, "calls": calls, "finish": body.finish,
-                "input_tokens": body.usage.input_tokens, "output_tokens": body.usage.output_tokens,
-                "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            }),
-        );
         Ok(())
     }
 
@@ -269,6 +103,7 @@ impl Journal {
         asked: Box<PendingTurn>,
         error: &ModelError,
     ) -> StepError {
+        self.so_far = None;
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         let failure = agent.profile.model_failure(error);
         let contract_calls = agent.profile.noted_turn(self.turns, Some(error));
@@ -312,6 +147,128 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Adds a full reply to the next commit.
+    ///
+    /// # Errors
+    /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
+    pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
+        let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
+        observe(route, &asked.span, &reply, took);
+        let turn = Turn { unfinished_call: reply.unfinished_call, ..Turn::of(asked.key, &reply.message) };
+        let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
+        let body = TurnBody {
+            unfinished_call: reply.unfinished_call,
+            usage: reply.usage,
+            model: reply.model,
+            request_id: reply.request_id,
+            contract_calls: agent.profile.noted_turn(self.writer.turns, None),
+            ..TurnBody::new(route.model.provider().to_owned(), reply.finish)
+        };
+        self.push_turn(agent, asked, body, Some(reply.message), took)?;
+        self.writer.stage(agent, Stage::Generating, State::Completed);
+        self.writer.counters.empty_turns = 0;
+        if is_cut {
+            // The cut reply ends the attempt: spent, so that the next attempt does not replay it (core-rules 6).
+            if let Some(step) = self.writer.pending.steps.last_mut() {
+                step.state = StepState::Spent;
+            }
+            self.writer.flush().await?;
+            self.writer.at(Point::TurnRecorded).await;
+            let summary = "the model's reply was cut at its output limit";
+            return Err(Failure::of(FailureCode::MODEL_OUTPUT_TRUNCATED, summary).into());
+        }
+        Ok(turn)
+    }
+
+    /// Adds a reply that broke after some of its calls had started to the next commit. `partial` is the part that
+    /// the model's client returned, if any.
+    pub(crate) fn record_broken(
+        &mut self,
+        agent: &Agent,
+        asked: Box<PendingTurn>,
+        partial: Option<Message>,
+    ) -> Step<Turn> {
+        let heard = || Message::Assistant { text: asked.text.clone(), calls: asked.calls.clone(), native: None };
+        let message = partial.filter(|partial| partial.calls().len() >= asked.calls.len()).unwrap_or_else(heard);
+        let turn = Turn { is_broken: true, ..Turn::of(asked.key, &message) };
+        let route = &agent.routes[asked.route];
+        let finish = FinishReason::Other("interrupted".into());
+        let body = TurnBody { is_broken: true, ..TurnBody::new(route.model.provider().to_owned(), finish) };
+        self.push_turn(agent, &asked, body, Some(message), asked.started.elapsed())?;
+        self.writer.counters.empty_turns = 0;
+        Ok(turn)
+    }
+
+    /// Records an empty reply and asks again. The second in a row fails the attempt and is recorded as spent.
+    ///
+    /// # Errors
+    /// An interrupt, or the failure.
+    pub(crate) async fn record_empty(
+        &mut self,
+        agent: &Agent,
+        asked: Box<PendingTurn>,
+        error: &ModelError,
+    ) -> Step<()> {
+        if self.writer.counters.empty_turns + 1 >= MAX_EMPTY_TURNS {
+            return Err(self.writer.record_failed_turn(agent, asked, error).await);
+        }
+        self.writer.counters.empty_turns += 1;
+        let route = &agent.routes[asked.route];
+        let body = TurnBody::new(route.model.provider().to_owned(), FinishReason::Stop);
+        let took = asked.started.elapsed();
+        metrics::model_call(route.model.provider(), outcome(error), took);
+        self.push_turn(agent, &asked, body, None, took)?;
+        self.writer.flush().await?;
+        self.writer.at(Point::TurnRecorded).await;
+        Ok(())
+    }
+
+    fn push_turn(
+        &mut self,
+        agent: &Agent,
+        asked: &PendingTurn,
+        body: TurnBody,
+        reply: Option<Message>,
+        took: Duration,
+    ) -> Step<()> {
+        self.writer.so_far = None;
+        let route = &agent.routes[asked.route];
+        let mut step = self.writer.step(StepKind::Turn, asked.key, &body)?;
+        if let Some(begun) = asked.seq {
+            step.seq = begun;
+        }
+        let (text, calls) = match &reply {
+            Some(reply) => (preview(&reply.text()), reply.calls().len()),
+            None => (String::new(), 0),
+        };
+        self.transcript.note_count(Some(asked.route), asked.offer, body.usage);
+        let reply = reply.map(|reply| self.transcript.append(reply)).transpose()?;
+        let seq = step.seq;
+        self.writer.pending.steps.push(JournalStep {
+            name: Some(route.model.model_name(&route.spec).to_owned()),
+            appends: asked.said.iter().cloned().chain(reply).collect(),
+            preview: Some(text),
+            usage: self.writer.step_usage(route, body.usage),
+            took,
+            ..step
+        });
+        self.writer.settle(route, &asked.key, Took::Counted(body.usage));
+        self.writer.pending.turns += 1;
+        self.writer.counters.count_turn(body.usage);
+        self.writer.event(
+            "turn",
+            json!({
+                "turn": self.writer.turns, "step": seq, "model": body.model, "calls": calls, "finish": body.finish,
+                "input_tokens": body.usage.input_tokens, "output_tokens": body.usage.output_tokens,
+                "cached_tokens": body.usage.cached_tokens, "cache_write_tokens": body.usage.cache_write_tokens,
+                "took_ms": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            }),
+        );
+        Ok(())
+    }
+}
+
 /// Consecutive replies without text or calls that fail the attempt.
 const MAX_EMPTY_TURNS: u32 = 2;
 
@@ -331,6 +288,9 @@ fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Durati
     }
     if let Some(count) = reply.usage.cached_tokens {
         metrics::tokens(provider, TokenKind::CachedInput, count);
+    }
+    if let Some(count) = reply.usage.cache_write_tokens {
+        metrics::tokens(provider, TokenKind::CacheWriteInput, count);
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use longhaul_sdk::Step;
 use longhaul_shared::domain::noted::NotedCall;
-use longhaul_store::journal::{JournalStep, StepKind, StepState};
+use longhaul_store::history::journal::{JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use super::{
     progress::{Stage, State},
     read_body,
 };
-use crate::{profile::Retrieved, transcript::hash_parts};
+use crate::{messages::hash_parts, profile::Retrieved};
 
 /// Body of a retrieval step.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,16 +31,14 @@ impl Journal {
     /// An interrupt, or the retrieval's failure.
     pub async fn retrieve(&mut self, agent: &Agent) -> Step<Option<String>> {
         let Some(asked) = agent.profile.retrieval() else { return Ok(None) };
-        if self.recorded.front().is_some_and(|step| step.kind == StepKind::Retrieval)
-            && let Some(step) = self.replay(StepKind::Retrieval)
-        {
+        if let Some(step) = self.replay.next_if(StepKind::Retrieval) {
             return Ok(read_body::<RetrievalBody>(&step)?.references);
         }
-        self.control.may_launch().await?;
-        self.stage(agent, Stage::Retrieving, State::Running);
-        self.flush_stages(agent).await?;
+        self.writer.control.may_launch().await?;
+        self.writer.stage(agent, Stage::Retrieving, State::Running);
+        self.writer.flush_stages(agent).await?;
         let started = Instant::now();
-        let Retrieved { references, noted } = agent.profile.retrieve(self.scope.tenant).await;
+        let Retrieved { references, noted } = agent.profile.retrieve(self.writer.scope.tenant).await;
         let contract_calls = (0..).zip(noted).map(|(index, noted)| noted.at(0, index)).collect();
         let (references, failure) = match references {
             Ok(references) => (references, None),
@@ -48,17 +46,17 @@ impl Journal {
         };
         let key = hash_parts(&[b"retrieval", asked.as_bytes()]);
         let body = RetrievalBody { references, contract_calls };
-        let step = self.step(StepKind::Retrieval, key, &body)?;
-        self.pending.steps.push(JournalStep {
+        let step = self.writer.step(StepKind::Retrieval, key, &body)?;
+        self.writer.pending.steps.push(JournalStep {
             state: if failure.is_some() { StepState::Spent } else { StepState::Live },
             failure_code: failure.as_ref().map(|failure| failure.code.to_string()),
             took: started.elapsed(),
             ..step
         });
-        self.stage(agent, Stage::Retrieving, if failure.is_some() { State::Failed } else { State::Completed });
+        self.writer.stage(agent, Stage::Retrieving, if failure.is_some() { State::Failed } else { State::Completed });
         let took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.event("retrieval", json!({ "is_error": failure.is_some(), "took_ms": took_ms }));
-        self.flush().await?;
+        self.writer.event("retrieval", json!({ "is_error": failure.is_some(), "took_ms": took_ms }));
+        self.writer.flush().await?;
         failure.map_or(Ok(body.references), |failure| Err(failure.into()))
     }
 }

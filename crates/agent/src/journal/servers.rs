@@ -11,15 +11,15 @@ use std::{
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
 use longhaul_shared::domain::{CallError, CallErrorKind, RetryCounters};
-use longhaul_store::journal::{Hash, JournalStep, StepState};
+use longhaul_store::history::journal::{Hash, JournalStep, StepState};
 use longhaul_tools::server_of;
 use serde_json::json;
 
-use super::{Agent, CompletedCall, Journal, calls::CallBody, read_body};
+use super::{Agent, CompletedCall, Writer, calls::CallBody, read_body};
 
 /// State of the run's tool servers.
 #[derive(Debug, Default)]
-pub(super) struct Servers {
+pub struct Servers {
     /// Waits of each call since its server last answered. Calls of one reply wait together.
     waits: HashMap<String, BTreeMap<Hash, u32>>,
     /// Servers that are not called again in this attempt, with the reason.
@@ -30,9 +30,6 @@ pub(super) struct Servers {
 
 impl Servers {
     /// Counts the waits of a recorded step.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     pub(super) fn note(&mut self, step: &JournalStep) -> Step<()> {
         let Some(server) = step.name.as_deref().and_then(server_of) else { return Ok(()) };
         let is_unreachable = step.failure_code.as_deref() == Some(FailureCode::TOOL_UNREACHABLE.as_str());
@@ -50,43 +47,43 @@ impl Servers {
     fn waits(&self, server: &str) -> u32 {
         self.waits.get(server).and_then(|calls| calls.values().max()).copied().unwrap_or_default()
     }
-}
 
-impl Journal {
     /// The error of a call whose server is not called again in this attempt.
-    pub(crate) fn gone_server(&self, tool: &str) -> Option<CallError> {
-        let reason = self.servers.gone.get(server_of(tool)?)?;
+    pub(crate) fn gone(&self, tool: &str) -> Option<CallError> {
+        let reason = self.gone.get(server_of(tool)?)?;
         Some(CallError::new(CallErrorKind::Runtime, reason.clone()))
     }
 
     /// Returns true if the attempt ends to wait for the server of an unsent call. Otherwise the call no longer
     /// ends the run, and the model sees its error.
-    pub(crate) fn waits_for_server(&mut self, agent: &Agent, ran: &mut CompletedCall) -> bool {
+    pub(crate) fn is_awaited(&mut self, agent: &Agent, writer: &Writer, ran: &mut CompletedCall) -> bool {
         let is_unreachable = |failure: &Failure| failure.code == FailureCode::TOOL_UNREACHABLE;
         let Some(server) = server_of(&ran.ready.tool) else { return false };
         let Some(failure) = ran.outcome.ends_run.take_if(|failure| is_unreachable(failure)) else { return false };
-        let had = RetryCounters { transient: self.servers.waits(server), ..RetryCounters::default() };
-        let delay = agent.retry.delay(FailureClass::Transient, had, None, self.control.token.chance());
+        let had = RetryCounters { transient: self.waits(server), ..RetryCounters::default() };
+        let delay = agent.retry.delay(FailureClass::Transient, had, None, writer.control.token.chance());
         ran.outcome.is_unsent = true;
-        match delay.filter(|_| !self.servers.gone.contains_key(server)) {
+        match delay.filter(|_| !self.gone.contains_key(server)) {
             Some(delay) => {
                 ran.outcome.ends_run = Some(failure.clone());
-                let waiting = self.servers.waiting.get_or_insert((failure, delay));
+                let waiting = self.waiting.get_or_insert((failure, delay));
                 waiting.1 = waiting.1.min(delay);
                 true
             }
             None => {
-                self.servers.gone.insert(server.to_owned(), failure.summary);
+                self.gone.insert(server.to_owned(), failure.summary);
                 false
             }
         }
     }
 
     /// The failure that ends the attempt to wait for a server, and the delay.
-    pub fn server_wait(&self) -> Option<(Failure, Duration)> {
-        self.servers.waiting.clone()
+    pub fn waiting(&self) -> Option<(Failure, Duration)> {
+        self.waiting.clone()
     }
+}
 
+impl Writer {
     /// Emits `tool_servers_starting`: the start may take long.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use longhaul_sdk::Step;
 use longhaul_shared::domain::SessionId;
-use longhaul_store::retry::patiently;
+use longhaul_store::database::retry::patiently;
 use serde::{Deserialize, Serialize};
 
 use super::{Journal, from_store, recorded_message};
@@ -20,11 +20,8 @@ pub(super) struct SessionPin {
 impl Journal {
     /// Completes the transcript of the session with what its ended executions said, and puts it before the messages
     /// of this execution.
-    ///
-    /// # Errors
-    /// The store is unavailable, or a message cannot be read.
     pub(super) async fn join_session(&mut self, session: SessionId) -> Step<SessionPin> {
-        let store = self.deps.store.clone();
+        let store = self.writer.deps.store.clone();
         let through = patiently(store.trouble(), || store.fold_session(session)).await.map_err(from_store)?;
         let pin = SessionPin { id: session, through };
         self.recall_session(pin).await?;
@@ -32,15 +29,12 @@ impl Journal {
     }
 
     /// Puts the pinned part of the session's transcript before the messages of this execution.
-    ///
-    /// # Errors
-    /// The store is unavailable, or a message cannot be read.
     pub(super) async fn recall_session(&mut self, pin: SessionPin) -> Step<()> {
-        let store = self.deps.store.clone();
+        let store = self.writer.deps.store.clone();
         let context = patiently(store.trouble(), || store.session_context(pin.id, pin.through));
         for bytes in context.await.map_err(from_store)? {
             let (message, hash) = recorded_message(&bytes.into())?;
-            self.replay_message(message, hash);
+            self.transcript.replay_message(message, hash);
         }
         Ok(())
     }

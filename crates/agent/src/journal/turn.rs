@@ -12,27 +12,29 @@ use std::{
 
 use futures::channel::mpsc::UnboundedSender;
 use longhaul_llm::{
-    FinishReason, Message, ModelError, ModelReply, ModelRequest, ReplyEvent, ToolChoice, Usage, estimate_tokens,
+    CacheSpan, FinishReason, Message, ModelError, ModelReply, ModelRequest, PromptCache, ReplyEvent, RequestFiles,
+    ToolChoice, Usage, estimate_tokens,
     health::{Call, Route},
 };
 use longhaul_queue::hints::TextDelta;
-use longhaul_sdk::{Failure, Step};
+use longhaul_sdk::Step;
 use longhaul_shared::{
     domain::ToolCall,
     telemetry::{TRACED, trace},
 };
-use longhaul_store::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
+use longhaul_store::history::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
 use serde_json::json;
 use tracing::Instrument;
 
 use super::{
-    Agent, Journal,
+    Agent, Journal, Transcript, Writer,
     budget::ReplyLimit,
+    interrupted::ReplySoFar,
     progress::{Stage, State},
     read_body, recorded_message,
-    reply::{BegunTurnBody, TurnBody},
+    turn_body::{BegunTurnBody, TurnBody},
 };
-use crate::{probe::Point, tool_list::Offer, transcript::hash_parts};
+use crate::{messages::hash_parts, probe::Point, tool_list::Offer};
 
 /// A model reply, as the loop needs it.
 #[derive(Debug, Clone)]
@@ -46,6 +48,18 @@ pub(crate) struct Turn {
     pub(crate) unfinished_call: Option<usize>,
     /// True if the reply broke after a call had started: its calls count, its text is no answer.
     pub(crate) is_broken: bool,
+}
+
+impl Turn {
+    pub(super) fn of(key: Hash, reply: &Message) -> Self {
+        let (text, calls) = (reply.text().into_owned(), reply.calls().to_vec());
+        Self { key, text, calls, unfinished_call: None, is_broken: false }
+    }
+
+    /// True if the reply is the output: complete, and without calls.
+    pub(crate) fn is_answer(&self) -> bool {
+        self.calls.is_empty() && !self.is_broken
+    }
 }
 
 #[derive(Debug)]
@@ -82,6 +96,8 @@ pub struct PendingTurn {
     pub(super) limit: Option<ReplyLimit>,
     /// Admission of the call; `None` for a replayed turn.
     pub(super) call: Option<Arc<Call>>,
+    /// Bytes of the files that the request sends.
+    files: Arc<RequestFiles>,
     pub(super) span: tracing::Span,
     pub(super) started: Instant,
 }
@@ -90,6 +106,25 @@ pub struct PendingTurn {
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
 impl PendingTurn {
+    fn new(key: Hash, offer: Offer, said: Vec<MessageBytes>, route: usize) -> Self {
+        Self {
+            key,
+            offer,
+            said,
+            text: String::new(),
+            told: (0, None),
+            calls: Vec::new(),
+            recorded: 0,
+            seq: None,
+            route,
+            limit: None,
+            call: None,
+            files: Arc::default(),
+            span: tracing::Span::none(),
+            started: Instant::now(),
+        }
+    }
+
     /// Adds a stream event to the turn. Returns a call whose arguments are complete.
     pub(crate) fn hear(&mut self, event: ReplyEvent) -> Option<ToolCall> {
         match event {
@@ -113,16 +148,23 @@ impl PendingTurn {
         is_lowered && reply.finish == FinishReason::Length && !has_whole_call && !self.is_begun()
     }
 
+    /// Time at which followers get the text that came too early after the last piece.
+    pub(crate) fn tell_at(&self) -> Option<Instant> {
+        let (sent, at) = self.told;
+        at.filter(|_| sent < self.text.len()).map(|at| at + TELL_EVERY)
+    }
+
     /// True if a call of the reply may have started.
     pub(crate) fn is_begun(&self) -> bool {
         self.seq.is_some()
     }
 }
 
-impl Journal {
+impl Writer {
     /// Sends the followers of a session what the model has written since the last piece: the first piece at once, then
-    /// one each [`TELL_EVERY`]. The recorded turn has the rest.
-    pub(crate) fn tell(&self, asked: &mut PendingTurn) {
+    /// one each [`TELL_EVERY`] at most.
+    pub(crate) fn tell(&mut self, asked: &mut PendingTurn) {
+        self.follow_reply(asked);
         let (sent, at) = asked.told;
         let is_early = at.is_some_and(|at| at.elapsed() < TELL_EVERY);
         if self.scope.session.is_none() || is_early {
@@ -134,67 +176,59 @@ impl Journal {
         asked.told = (asked.text.len(), Some(Instant::now()));
     }
 
+    /// Name of the conversation for prompt caches: its session, or the root of its tree.
+    fn cache_key(&self) -> String {
+        self.scope.session.map_or_else(|| self.scope.root.to_string(), |session| session.to_string())
+    }
+
+    /// The part of a turn's prompt that other prompts begin with. A conversation without a session and tools usually
+    /// ends with its first reply; writing it to a cache costs more than sending it.
+    fn cache_span(&self, agent: &Agent) -> CacheSpan {
+        match self.scope.session {
+            None if self.turns == 1 && agent.toolbox.specs().is_empty() => CacheSpan::Instructions,
+            None | Some(_) => CacheSpan::Conversation,
+        }
+    }
+
+    /// Idempotency key of a turn's request. A lowered limit makes it a different request.
+    fn request_key(&self, asked: &PendingTurn) -> String {
+        let key = self.step_key(&asked.key);
+        match asked.limit.filter(|limit| limit.is_lowered) {
+            Some(limit) => hex::encode(hash_parts(&[&key, &limit.tokens.to_be_bytes()])),
+            None => hex::encode(key),
+        }
+    }
+}
+
+impl Journal {
     /// The next turn: replayed, or awaiting its reply.
-    ///
-    /// # Errors
-    /// An interrupt, or a record that cannot be read.
     pub(crate) async fn next_turn(&mut self, agent: &Agent, offer: Offer) -> Step<NextTurn> {
         self.replay_compressions()?;
-        self.turns += 1;
-        if let Some(step) = self.replay(StepKind::Turn) {
+        self.writer.turns += 1;
+        if let Some(step) = self.replay.next(StepKind::Turn, &mut self.writer) {
             self.check_said(&step)?;
             return self.replay_turn(agent, step, offer);
         }
         let mut said = Vec::new();
         // An output without a refusal gets its result before any other message.
-        if let Some(result) = self.unanswered_output() {
-            said.push(self.settle_output(result)?);
+        if let Some(result) = self.transcript.unanswered_output() {
+            said.push(self.transcript.settle_output(result)?);
         }
-        for message in std::mem::take(&mut self.said) {
-            said.push(self.append(Message::user(message.text))?);
+        for message in std::mem::take(&mut self.transcript.said) {
+            said.push(self.transcript.append(Message::user(message.text))?);
         }
-        if self.transcript.tokens() > u64::from(agent.config.limits.context_tokens) {
+        if self.transcript.messages.tokens() > u64::from(agent.config.limits.context_tokens) {
             self.compress(agent, said.len(), None).await?;
         }
         self.ask(agent, offer, said).await.map(NextTurn::Ask)
     }
 
-    /// Asks the turn again after compressing a conversation that the model found too long.
+    /// Asks a turn again, when the endpoint takes calls.
     ///
     /// # Errors
-    /// An interrupt, or `failure` as `context_limit_exceeded` if nothing is left to compress.
-    pub(crate) async fn ask_shorter(
-        &mut self,
-        agent: &Agent,
-        asked: Box<PendingTurn>,
-        failure: Failure,
-    ) -> Step<Box<PendingTurn>> {
-        self.compress(agent, asked.said.len(), Some(failure)).await?;
-        self.ask(agent, asked.offer, asked.said).await
-    }
-
-    /// Asks the turn again for a full reply, because the paid one was cut at a limit lowered by the budget.
-    ///
-    /// # Errors
-    /// An interrupt, also if the budget has no room for a full reply; `budget_exhausted`.
-    pub(crate) async fn ask_for_whole(
-        &mut self,
-        agent: &Agent,
-        asked: Box<PendingTurn>,
-        cut: ModelReply,
-    ) -> Step<Box<PendingTurn>> {
-        self.record_cut(agent, &asked, cut)?;
-        self.flush().await?;
-        self.at(Point::TurnRecorded).await;
-        self.ask(agent, asked.offer, asked.said).await
-    }
-
-    /// Asks the turn again when the endpoint takes calls.
-    ///
-    /// # Errors
-    /// An interrupt, also if the wait is too long to hold in memory.
+    /// An interrupt, also if the wait is too long to hold in memory or the budget has no room; `budget_exhausted`.
     pub(crate) async fn ask_again(&mut self, agent: &Agent, mut asked: Box<PendingTurn>) -> Step<Box<PendingTurn>> {
-        // The refused call is over.
+        // The call before is over.
         asked.call = None;
         self.ask(agent, asked.offer, asked.said).await
     }
@@ -204,76 +238,151 @@ impl Journal {
             return self.replay_begun_turn(agent, step, offer).map(NextTurn::Recorded);
         }
         let body: TurnBody = read_body(&step)?;
-        self.count_turn(body.usage);
+        self.writer.counters.count_turn(body.usage);
         let messages = step.appends.iter().map(recorded_message).collect::<Step<Vec<_>>>()?;
         let is_empty = !matches!(messages.last(), Some((Message::Assistant { .. }, _)));
         let mut reply = None;
         for (message, hash) in messages {
             if matches!(message, Message::Assistant { .. }) {
                 let route = self.check_key(agent, &step, offer)?;
-                self.note_count(route, offer, body.usage);
+                self.transcript.note_count(route, offer, body.usage);
                 reply = Some(message.clone());
             }
-            self.replay_message(message, hash);
+            self.transcript.replay_message(message, hash);
         }
         if is_empty {
-            self.empty_turns += 1;
+            self.writer.counters.empty_turns += 1;
             return Ok(NextTurn::Empty);
         }
-        self.empty_turns = 0;
+        self.writer.counters.empty_turns = 0;
         let reply = reply.ok_or_else(|| super::corrupt(&"a turn without a reply"))?;
-        Ok(NextTurn::Recorded(Turn {
-            key: step.key,
-            text: reply.text().into_owned(),
-            calls: reply.calls().to_vec(),
-            unfinished_call: body.unfinished_call,
-            is_broken: body.is_broken,
-        }))
+        let (unfinished_call, is_broken) = (body.unfinished_call, body.is_broken);
+        Ok(NextTurn::Recorded(Turn { unfinished_call, is_broken, ..Turn::of(step.key, &reply) }))
     }
 
     /// Replays a reply that its worker's death cut short. The recorded calls are all there is: those that
     /// started, and those complete before them.
     fn replay_begun_turn(&mut self, agent: &Agent, step: JournalStep, offer: Offer) -> Step<Turn> {
         let body: BegunTurnBody = read_body(&step)?;
-        self.replay_appends(&step)?;
+        self.transcript.replay_appends(&step)?;
         self.check_key(agent, &step, offer)?;
-        let calls = self.begun_calls()?;
-        let route = self.recorded_route(agent, &step, offer)?.unwrap_or_default();
-        let asked = Box::new(PendingTurn {
-            key: step.key,
-            offer,
-            said: step.appends,
-            text: body.text,
-            told: (0, None),
-            calls,
-            recorded: 0,
-            seq: Some(step.seq),
-            route,
-            limit: None,
-            call: None,
-            span: tracing::Span::none(),
-            started: Instant::now(),
-        });
-        self.record_broken(agent, asked, None)
+        let calls = self.replay.begun_calls()?;
+        let route = self.transcript.recorded_route(agent, &step, offer)?.unwrap_or_default();
+        let (text, seq) = (body.text, Some(step.seq));
+        let asked = PendingTurn { text, calls, seq, ..PendingTurn::new(step.key, offer, step.appends, route) };
+        self.record_broken(agent, Box::new(asked), None)
     }
 
     /// Index of the route whose key matches a recorded turn; `None` if none does, or for a fork.
     fn check_key(&mut self, agent: &Agent, step: &JournalStep, offer: Offer) -> Step<Option<usize>> {
         // A fork has another prompt or model than the turns it shares.
-        if self.scope.is_fork {
+        if self.writer.scope.is_fork {
             return Ok(None);
         }
-        let route = self.recorded_route(agent, step, offer)?;
+        let route = self.transcript.recorded_route(agent, step, offer)?;
         if route.is_none() {
-            self.diverged(json!({ "turn": self.turns }));
+            self.writer.diverged(json!({ "turn": self.writer.turns }));
         }
         Ok(route)
     }
 
+    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<MessageBytes>) -> Step<Box<PendingTurn>> {
+        self.writer.control.may_launch().await?;
+        let tokens = self.transcript.messages.tokens() + estimate_tokens(agent.tool_list.shown_bytes(offer).len());
+        self.writer.stage(agent, Stage::Connecting, State::Running);
+        let call = self.writer.admit_call(agent, self.transcript.messages.chain(), tokens).await?;
+        self.writer.stage(agent, Stage::Connecting, State::Completed);
+        let route = &agent.routes[call.route];
+        let key = self.transcript.turn_key(agent, route, offer)?;
+        let span = tracing::info_span!(
+            target: TRACED,
+            "turn",
+            otel.kind = "client",
+            execution.id = %self.writer.id,
+            // Signed: unsigned numbers are exported as text.
+            turn.number = i64::from(self.writer.turns),
+            gen_ai.operation.name = "chat",
+            gen_ai.provider.name = route.model.provider(),
+            gen_ai.request.model = route.model.model_name(&route.spec),
+            gen_ai.response.model = tracing::field::Empty,
+            gen_ai.usage.input_tokens = tracing::field::Empty,
+            gen_ai.usage.output_tokens = tracing::field::Empty,
+            error.type = tracing::field::Empty,
+            otel.status_code = tracing::field::Empty,
+        );
+        let files = self.load_files(route).await?;
+        let limit = Box::pin(self.reserve_turn(agent, call.route, offer, &files, &key)).await?;
+        self.writer.stage(agent, Stage::Generating, State::Running);
+        self.writer.flush_stages(agent).await?;
+        self.writer
+            .about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.writer.turns))
+            .await;
+        self.writer.at(Point::BeforeTurn).await;
+        let names = (route.model.provider(), route.model.model_name(&route.spec));
+        let turn = PendingTurn::new(key, offer, said, call.route);
+        let asked = Box::new(PendingTurn { limit, files, span, call: Some(call), ..turn });
+        if self.writer.scope.session.is_some() {
+            // Followers may have text of an earlier attempt.
+            self.writer.deps.publisher.void_reply(self.writer.id);
+        }
+        self.writer.so_far = self.writer.scope.session.map(|_| ReplySoFar::new(&asked, names.0, names.1));
+        Ok(asked)
+    }
+
+    /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;
+    /// stream events go to `sink`, bounded by the reply's size cap.
+    pub fn request<'a>(
+        &self,
+        agent: &'a Agent,
+        asked: &PendingTurn,
+        sink: UnboundedSender<ReplyEvent>,
+    ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
+        let (idempotency_key, limit) = (self.writer.request_key(asked), asked.limit);
+        let (cache_key, span) = (self.writer.cache_key(), self.writer.cache_span(agent));
+        let messages: Vec<Arc<Message>> = self.transcript.messages.all().to_vec();
+        let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
+        let files = asked.files.clone();
+        let answer = async move {
+            let traceparent = trace::current_traceparent();
+            let request = ModelRequest {
+                model: &route.spec,
+                messages: &messages,
+                files: &files,
+                tools: agent.tool_list.shown(offer),
+                tool_choice: match offer {
+                    Offer::OutputOnly if !agent.tool_list.has_output() => ToolChoice::None,
+                    Offer::All | Offer::OutputOnly => ToolChoice::Auto,
+                },
+                idempotency_key: &idempotency_key,
+                traceparent: traceparent.as_deref(),
+                max_output_tokens: limit.map(|limit| limit.tokens),
+                context_tokens: Some(agent.config.limits.context_tokens),
+                output_schema: agent.native_output_schema.as_ref(),
+                cache: Some(PromptCache { key: &cache_key, span }),
+            };
+            // The receiver is dropped only after the attempt has ended.
+            let came_to = route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await;
+            // A call that failed before its request was sent would hold the memory that its repetition waits for.
+            files.release();
+            came_to
+        };
+        let answer = answer.instrument(asked.span.clone());
+        async move {
+            // Awaited by value: the future drops its span before the answer is used.
+            let came_to = answer.await;
+            if let Some(call) = call {
+                call.ended(&came_to);
+            }
+            came_to
+        }
+    }
+}
+
+impl Transcript {
     /// Records the provider's token count of the transcript that a turn sent, before its reply is appended.
     pub(super) fn note_count(&mut self, route: Option<usize>, offer: Offer, usage: Usage) {
         if let Some((route, tokens)) = route.zip(usage.input_tokens) {
-            self.transcript.note_count(route, offer, tokens);
+            self.messages.note_count(route, offer, tokens);
         }
     }
 
@@ -291,115 +400,6 @@ impl Journal {
     fn turn_key(&self, agent: &Agent, route: &Route, offer: Offer) -> Step<Hash> {
         let model = serde_json::to_vec(&route.spec).map_err(|error| super::corrupt(&error))?;
         let tools = agent.tool_list.shown_bytes(offer);
-        Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.transcript.chain()]))
-    }
-
-    async fn ask(&mut self, agent: &Agent, offer: Offer, said: Vec<MessageBytes>) -> Step<Box<PendingTurn>> {
-        self.control.may_launch().await?;
-        let tokens = self.transcript.tokens() + estimate_tokens(agent.tool_list.shown_bytes(offer).len());
-        self.stage(agent, Stage::Connecting, State::Running);
-        let call = self.admit_call(agent, tokens).await?;
-        self.stage(agent, Stage::Connecting, State::Completed);
-        let route = &agent.routes[call.route];
-        let key = self.turn_key(agent, route, offer)?;
-        let span = tracing::info_span!(
-            target: TRACED,
-            "turn",
-            otel.kind = "client",
-            execution.id = %self.id,
-            // Signed: unsigned numbers are exported as text.
-            turn.number = i64::from(self.turns),
-            gen_ai.operation.name = "chat",
-            gen_ai.provider.name = route.model.provider(),
-            gen_ai.request.model = route.model.model_name(&route.spec),
-            gen_ai.response.model = tracing::field::Empty,
-            gen_ai.usage.input_tokens = tracing::field::Empty,
-            gen_ai.usage.output_tokens = tracing::field::Empty,
-            error.type = tracing::field::Empty,
-            otel.status_code = tracing::field::Empty,
-        );
-        let limit = Box::pin(self.reserve_turn(agent, call.route, offer, &key)).await?;
-        self.stage(agent, Stage::Generating, State::Running);
-        self.flush_stages(agent).await?;
-        self.about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.turns)).await;
-        self.at(Point::BeforeTurn).await;
-        let (text, calls, recorded, seq) = (String::new(), Vec::new(), 0, None);
-        let (route, call) = (call.route, Some(call));
-        let started = Instant::now();
-        let told = (0, None);
-        Ok(Box::new(PendingTurn {
-            key,
-            offer,
-            said,
-            text,
-            told,
-            calls,
-            recorded,
-            seq,
-            route,
-            limit,
-            call,
-            span,
-            started,
-        }))
-    }
-
-    /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;
-    /// stream events go to `sink`, bounded by the reply's size cap.
-    pub fn request<'a>(
-        &self,
-        agent: &'a Agent,
-        asked: &PendingTurn,
-        sink: UnboundedSender<ReplyEvent>,
-    ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
-        let (idempotency_key, limit) = (self.request_key(asked), asked.limit);
-        let messages: Vec<Arc<Message>> = self.transcript.messages().to_vec();
-        let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
-        let answer = async move {
-            let traceparent = trace::current_traceparent();
-            let request = ModelRequest {
-                model: &route.spec,
-                messages: &messages,
-                tools: agent.tool_list.shown(offer),
-                tool_choice: match offer {
-                    Offer::OutputOnly if !agent.tool_list.has_output() => ToolChoice::None,
-                    Offer::All | Offer::OutputOnly => ToolChoice::Auto,
-                },
-                idempotency_key: &idempotency_key,
-                traceparent: traceparent.as_deref(),
-                max_output_tokens: limit.map(|limit| limit.tokens),
-                context_tokens: Some(agent.config.limits.context_tokens),
-                output_schema: agent.native_output_schema.as_ref(),
-            };
-            // The receiver is dropped only after the attempt has ended.
-            route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await
-        };
-        let answer = answer.instrument(asked.span.clone());
-        async move {
-            // Awaited by value: the future drops its span before the answer is used.
-            let came_to = answer.await;
-            if let Some(call) = call {
-                call.ended(&came_to);
-            }
-            came_to
-        }
-    }
-
-    /// Idempotency key of a turn's request. A lowered limit makes it a different request.
-    fn request_key(&self, asked: &PendingTurn) -> String {
-        let key = self.step_key(&asked.key);
-        match asked.limit.filter(|limit| limit.is_lowered) {
-            Some(limit) => hex::encode(hash_parts(&[&key, &limit.tokens.to_be_bytes()])),
-            None => hex::encode(key),
-        }
-    }
-
-    /// The same for repetitions of a request; changes once an answer to it is spent.
-    pub(super) fn idempotency_key(&self, key: &Hash) -> String {
-        hex::encode(self.step_key(key))
-    }
-
-    pub(super) fn step_key(&self, key: &Hash) -> Hash {
-        hash_parts(&[self.id.0.as_bytes(), key, &self.occurrence(key).to_be_bytes()])
+        Ok(hash_parts(&[b"turn", route.model.provider().as_bytes(), &model, tools, self.messages.chain()]))
     }
 }

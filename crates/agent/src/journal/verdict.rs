@@ -4,15 +4,15 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use longhaul_llm::Message;
 use longhaul_sdk::{FailureCode, Step, Validation, Validator, ValidatorResponse};
-use longhaul_store::journal::{JournalStep, StepKind};
+use longhaul_store::history::journal::{JournalStep, StepKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::{Journal, preview, read_body, recorded_message};
 use crate::{
+    messages::hash_parts,
     probe::Point,
-    transcript::hash_parts,
     validators::{FailedValidation, first_failure},
 };
 
@@ -34,42 +34,37 @@ struct VerdictBody {
 
 impl Journal {
     /// The first refusal of an answer, recorded or from the validators now.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     pub(crate) async fn verdict(
         &mut self,
         validators: &[Arc<dyn Validator>],
         validation: Validation<'_>,
     ) -> Step<Option<ValidatorResponse>> {
-        if self.recorded.front().is_some_and(|step| step.kind == StepKind::Verdict)
-            && let Some(step) = self.replay(StepKind::Verdict)
-        {
+        if let Some(step) = self.replay.next_if(StepKind::Verdict) {
             let VerdictBody { retry_needed, feedback, failure_code } = read_body(&step)?;
-            self.refuse_output(feedback.as_deref());
-            self.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
+            self.transcript.refuse_output(feedback.as_deref());
+            self.writer.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
             return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
         }
         let Some(refusal) = self.first_refusal(validators, validation).await? else { return Ok(None) };
         let response = refusal.response;
-        self.refuse_output(response.feedback.as_deref());
+        self.transcript.refuse_output(response.feedback.as_deref());
         let complaint = complaint(&refusal.validator, response.feedback.as_deref());
         let body = VerdictBody {
             retry_needed: response.retry_needed,
             feedback: response.feedback.clone(),
             failure_code: response.failure_code.clone(),
         };
-        let key = hash_parts(&[b"verdict", refusal.validator.as_bytes(), self.transcript.chain()]);
-        let step = self.step(StepKind::Verdict, key, &body)?;
-        self.pending.steps.push(JournalStep {
+        let key = hash_parts(&[b"verdict", refusal.validator.as_bytes(), self.transcript.messages.chain()]);
+        let step = self.writer.step(StepKind::Verdict, key, &body)?;
+        self.writer.pending.steps.push(JournalStep {
             name: Some(refusal.validator.clone()),
             preview: response.feedback.as_deref().map(preview),
             ..step
         });
         let mut event = complaint.clone();
         event["retry_needed"] = response.retry_needed.into();
-        self.event("verdict", event);
-        self.complaint = Some(complaint);
+        self.writer.event("verdict", event);
+        self.writer.complaint = Some(complaint);
         Ok(Some(response))
     }
 
@@ -94,42 +89,35 @@ impl Journal {
     }
 
     async fn commit_deferred_turn(&mut self) -> Step<()> {
-        if self.is_last_turn_deferred() && self.has_pending_turn() {
-            self.flush().await?;
-            self.at(Point::TurnRecorded).await;
+        if self.is_last_turn_deferred() && self.writer.has_pending_turn() {
+            self.writer.flush().await?;
+            self.writer.at(Point::TurnRecorded).await;
         }
         Ok(())
     }
 
-    /// The last refusal of an answer: `validator` and `feedback`.
-    pub fn complaint(&self) -> Option<&Value> {
-        self.complaint.as_ref()
-    }
-
     /// Clears the scratchpad and appends the feedback: as the output call's result if the output was a call,
     /// otherwise as a user message.
-    ///
-    /// # Errors
-    /// The record cannot be read.
     pub(crate) fn correct(&mut self, feedback: &str) -> Step<()> {
-        self.scratchpad.clear();
-        if self.recorded.front().is_some_and(|step| step.kind == StepKind::Correction)
-            && let Some(step) = self.replay(StepKind::Correction)
-        {
+        self.transcript.scratchpad.clear();
+        if let Some(step) = self.replay.next_if(StepKind::Correction) {
             let recorded = step.appends.last().map(recorded_message).transpose()?;
-            if !self.scope.is_fork && recorded.is_some_and(|(message, _)| message.text() != feedback) {
-                self.diverged(json!({ "turn": self.turns, "part": "feedback" }));
+            if !self.writer.scope.is_fork && recorded.is_some_and(|(message, _)| message.text() != feedback) {
+                self.writer.diverged(json!({ "turn": self.writer.turns, "part": "feedback" }));
             }
-            return self.replay_appends(&step);
+            return self.transcript.replay_appends(&step);
         }
-        let bytes = match self.output_result(feedback) {
-            Some(result) => self.settle_output(result)?,
-            None => self.append(Message::user(feedback))?,
+        let bytes = match self.transcript.output_result(feedback) {
+            Some(result) => self.transcript.settle_output(result)?,
+            None => self.transcript.append(Message::user(feedback))?,
         };
-        let step =
-            self.step(StepKind::Correction, hash_parts(&[b"correction", self.transcript.chain()]), &json!({}))?;
-        self.pending.steps.push(JournalStep { appends: vec![bytes], preview: Some(preview(feedback)), ..step });
-        self.event("correction", json!({ "turn": self.turns }));
+        let step = self.writer.step(
+            StepKind::Correction,
+            hash_parts(&[b"correction", self.transcript.messages.chain()]),
+            &json!({}),
+        )?;
+        self.writer.pending.steps.push(JournalStep { appends: vec![bytes], preview: Some(preview(feedback)), ..step });
+        self.writer.event("correction", json!({ "turn": self.writer.turns }));
         Ok(())
     }
 }

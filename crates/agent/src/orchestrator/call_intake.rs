@@ -6,7 +6,7 @@ use longhaul_shared::{
     domain::{CallError, CallErrorKind, ToolCall},
     telemetry::metrics,
 };
-use longhaul_store::journal::Hash;
+use longhaul_store::history::journal::Hash;
 use serde_json::Value;
 
 use super::{
@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     Agent,
-    admission::{ReadyCall, may_start_early},
-    journal::{Answered, RanAs, Recalled, call_key},
+    admission::may_start_early,
+    journal::{Answered, RanAs, Recalled, Reply, Writer, call_key},
     profile::{CallPosition, Unreadable},
+    ready_call::ReadyCall,
     tool_list::{Offer, SUBMIT_OUTPUT},
 };
 
@@ -54,6 +55,18 @@ impl ReplyCall {
         }
     }
 
+    /// Records the answer to a call that did not run.
+    pub(super) fn reply(
+        &mut self,
+        agent: &Agent,
+        writer: &mut Writer,
+        reply: Reply,
+        resolution: Option<&str>,
+    ) -> Step<Fate> {
+        let answered = writer.record_answer(agent, self.key, &self.call, reply, resolution)?;
+        Ok(self.answered(answered))
+    }
+
     pub(super) fn answered(&mut self, answered: Answered) -> Fate {
         let fate = if answered.is_error {
             Fate::Failed
@@ -74,7 +87,7 @@ impl Tick<'_> {
         let key = call_key(&self.turn, index, &call);
         let is_output = call.name == SUBMIT_OUTPUT && self.agent.tool_list.has_output();
         let mut taken = ReplyCall { call, key, planned: None, is_output, begun: None, answer: None };
-        self.journal.open_call(key, &taken.call);
+        self.journal.writer.open_call(key, &taken.call);
         let recalled = self.journal.recall(&key)?;
         let mut fate = None;
         let planned = self.check(index, is_unfinished, is_output).and_then(|()| self.agent.tool_list.read(&taken.call));
@@ -83,7 +96,7 @@ impl Tick<'_> {
             Recalled::Answered(answered) => {
                 taken.planned = planned.ok();
                 fate = Some(taken.answered(*answered));
-                self.journal.close_call(&key);
+                self.journal.writer.close_call(&key);
                 if is_detached && fate != Some(Fate::Failed) {
                     self.resume_detached(index, &mut taken).await?;
                 }
@@ -109,8 +122,7 @@ impl Tick<'_> {
                                 Unreadable::Told(reply) => (reply, None),
                                 Unreadable::Ends(reply, failure) => (reply, Some(failure)),
                             };
-                        let answered = self.journal.record_answer(self.agent, key, &taken.call, reply, None)?;
-                        fate = Some(taken.answered(answered));
+                        fate = Some(taken.reply(self.agent, &mut self.journal.writer, reply, None)?);
                         if let Some(failure) = ending {
                             self.end(failure.into()).await?;
                         }
@@ -130,7 +142,7 @@ impl Tick<'_> {
     }
 
     fn place(&self, index: usize) -> CallPosition {
-        CallPosition { turn: self.journal.turns(), index: u32::try_from(index).unwrap_or(u32::MAX) }
+        CallPosition { turn: self.journal.writer.turns, index: u32::try_from(index).unwrap_or(u32::MAX) }
     }
 
     fn check(&self, index: usize, is_unfinished: bool, is_output: bool) -> Result<(), CallError> {
@@ -157,9 +169,12 @@ impl Tick<'_> {
             Some(RanAs { tool, arguments }) => (tool.clone(), arguments.clone()),
             None => (taken.call.name.clone(), serde_json::from_str(&taken.call.arguments).unwrap_or(Value::Null)),
         };
-        let idempotency_key = self.journal.call_idempotency_key(&taken.key);
-        let reconciled =
-            self.agent.toolbox.reconcile(&tool, arguments.clone(), (&idempotency_key, self.journal.tenant())).await;
+        let idempotency_key = self.journal.writer.idempotency_key(&taken.key);
+        let reconciled = self
+            .agent
+            .toolbox
+            .reconcile(&tool, arguments.clone(), (&idempotency_key, self.journal.writer.scope.tenant))
+            .await;
         let (reply, resolution) = match reconciled {
             Reconciled::NotDone if taken.planned.is_some() => {
                 // The values that were started with, not those that the references resolve to now.
@@ -168,6 +183,8 @@ impl Tick<'_> {
             }
             Reconciled::Done(output) => {
                 let outcome = self.agent.toolbox.answer(&tool, output.text);
+                let mut outcome = longhaul_tools::CallOutcome { files: output.files, ..outcome };
+                Box::pin(self.journal.writer.artifact_keeper().keep(&taken.key, &mut outcome)).await;
                 let ready = ReadyCall { key: taken.key, written: taken.call.clone(), tool, arguments, note: None };
                 let outcome = longhaul_tools::CallOutcome { destination: output.destination, ..outcome };
                 let answered = self.journal.record_reconciled(self.agent, &ready, &outcome, taken.planned.as_ref())?;
@@ -181,14 +198,18 @@ impl Tick<'_> {
                 (self.agent.profile.lost(&taken.call, &error, self.place(index)), "outcome_unknown")
             }
         };
-        let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, Some(resolution))?;
-        Ok(Some(taken.answered(answered)))
+        taken.reply(self.agent, &mut self.journal.writer, reply, Some(resolution)).map(Some)
     }
 
     fn streamed(&self, taken: &ReplyCall, fate: Option<Fate>) -> Streamed {
         let settings = self.agent.config.call_settings(&taken.call.name);
-        let is_early = self.agent.toolbox.host(&taken.call.name).is_none() && may_start_early(self.agent, &taken.call);
-        let effect = self.agent.toolbox.effect(&taken.call.name);
+        let is_early =
+            !self.agent.toolbox.is_answered_by_loop(&taken.call.name) && may_start_early(self.agent, &taken.call);
+        // Calls on a workspace run in the order of the reply, so none of them starts early by default.
+        let effect = match self.agent.toolbox.workspace_tool(&taken.call.name) {
+            Some(_) => ToolEffect::SideEffect,
+            None => self.agent.toolbox.effect(&taken.call.name),
+        };
         // No call waits for its result, so an early start gains nothing.
         let is_detached = taken.planned.as_ref().is_some_and(PlannedCall::is_detached);
         Streamed {

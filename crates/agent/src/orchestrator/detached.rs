@@ -13,8 +13,8 @@ use super::{
     schedule::{Event, Fate},
 };
 use crate::{
-    admission::ReadyCall,
     journal::{RanAs, Recalled, Reply, detached_key},
+    ready_call::ReadyCall,
 };
 
 impl Tick<'_> {
@@ -26,7 +26,7 @@ impl Tick<'_> {
     pub(super) fn check_detached(&self, ready: &[(usize, ReadyCall)]) -> Result<(), CallError> {
         let starting = ready.iter().filter(|(index, _)| self.is_detached(*index)).count();
         let max = self.agent.config.limits.max_parallel_calls as usize;
-        if self.journal.detached_count() + starting < max {
+        if self.journal.detached.count() + starting < max {
             return Ok(());
         }
         let message = format!(
@@ -38,23 +38,14 @@ impl Tick<'_> {
     /// Starts a call whose intent is committed and answers it as accepted. Returns the event unless the call had
     /// its answer.
     pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
-        let idempotency_key = self.journal.call_idempotency_key(&ready.key);
-        let execution = (self.journal.execution(), self.journal.tenant());
-        let permits = self.journal.call_permits();
-        let run = run_call(self.agent.toolbox.clone(), execution, permits, index, ready, idempotency_key);
-        self.journal.detach(run);
+        let run = run_call(self.agent.toolbox.clone(), &self.journal.writer, index, ready);
+        self.journal.detached.start(run);
         if self.calls[index].answer.is_some() {
             return Ok(None);
         }
-        let fate = self.accept(index)?;
+        let reply = accepted(&self.calls[index].call);
+        let fate = self.answer(index, reply)?;
         Ok(Some(Event::CallFinished { index, fate }))
-    }
-
-    fn accept(&mut self, index: usize) -> Step<Fate> {
-        let taken = &mut self.calls[index];
-        let reply = accepted(&taken.call);
-        let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, None)?;
-        Ok(taken.answered(answered))
     }
 
     /// Recovers a detached call from the journal; `None` if it has yet to start. A call that died with its worker
@@ -63,22 +54,21 @@ impl Tick<'_> {
         let key = detached_key(&taken.key);
         match self.journal.recall(&key)? {
             Recalled::New => return Ok(None),
-            Recalled::Answered(answered) => self.journal.note_detached(&answered),
+            Recalled::Answered(answered) => self.journal.detached.note(&answered),
             Recalled::Begun(begun) => {
                 let (call, planned) = (taken.call.clone(), taken.planned.clone());
                 let mut run = ReplyCall { call, key, planned, is_output: false, begun, answer: None };
                 let is_known = !self.is_repeatable(&run.call, run.begun.as_ref())
                     && self.reconcile(index, &mut run).await?.is_some();
                 match &run.answer {
-                    Some(answered) if is_known => self.journal.note_detached(answered),
+                    Some(answered) if is_known => self.journal.detached.note(answered),
                     Some(_) | None => self.resumed.push((index, run.again())),
                 }
             }
         }
         if taken.answer.is_none() {
             let reply = accepted(&taken.call);
-            let answered = self.journal.record_answer(self.agent, taken.key, &taken.call, reply, None)?;
-            return Ok(Some(taken.answered(answered)));
+            return taken.reply(self.agent, &mut self.journal.writer, reply, None).map(Some);
         }
         Ok(Some(Fate::Succeeded { wrote: Vec::new() }))
     }

@@ -3,31 +3,30 @@
 use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
-use longhaul_shared::{
-    domain::{ExecutionId, TenantId},
-    telemetry::{TRACED, trace},
-};
+use longhaul_shared::telemetry::{TRACED, trace};
 use longhaul_tools::Toolbox;
 use tracing::{Instrument, Span};
 
-use super::permits::CallPermits;
-use crate::{admission::ReadyCall, journal::CompletedCall};
+use crate::{
+    journal::{CompletedCall, Writer},
+    ready_call::ReadyCall,
+};
 
 /// Runs a call once it has its permits. The future borrows nothing from the journal, which records meanwhile.
 ///
 /// Dropping it stops the wait and tells an MCP server that the call is cancelled.
 pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     toolbox: T,
-    (execution, tenant): (ExecutionId, TenantId),
-    permits: CallPermits,
+    writer: &Writer,
     index: usize,
     ready: ReadyCall,
-    idempotency_key: String,
 ) -> impl Future<Output = CompletedCall> + Send + use<T> {
+    let (keeper, workspace) = (writer.artifact_keeper(), writer.workspace.clone());
+    let (permits, idempotency_key) = (writer.deps.call_permits.clone(), writer.idempotency_key(&ready.key));
     let span = tracing::info_span!(
         target: TRACED,
         "call",
-        execution.id = %execution,
+        execution.id = %keeper.execution(),
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = ready.tool,
         gen_ai.tool.call.id = ready.written.id,
@@ -35,12 +34,26 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         otel.status_code = tracing::field::Empty,
     );
     async move {
+        let workspace_tool = toolbox.borrow().workspace_tool(&ready.tool);
+        // First, so that a call which waits for others of its reply holds no permit.
+        let turn = match workspace_tool {
+            Some(tool) => Some((tool, workspace.turn().await)),
+            None => None,
+        };
         let _permit = permits.acquire(&ready.tool).await;
         let scratchpad = Arc::new(ToolScratchpad::default());
         let (arguments, written) = (ready.arguments.clone(), &ready.written.arguments);
         let toolbox = toolbox.borrow();
-        let outcome =
-            toolbox.run(&ready.tool, arguments, written, (&idempotency_key, Some(tenant)), scratchpad.clone()).await;
+        let tenant = Some(keeper.tenant);
+        let mut outcome = match turn {
+            // Boxed: few calls work on files.
+            Some((tool, turn)) => Box::pin(workspace.call(turn, (toolbox, tool), &ready, &idempotency_key)).await,
+            None => toolbox.run(&ready.tool, arguments, written, (&idempotency_key, tenant), scratchpad.clone()).await,
+        };
+        if !outcome.files.is_empty() {
+            // Boxed: few calls leave files.
+            Box::pin(keeper.keep(&ready.key, &mut outcome)).await;
+        }
         if let Some(kind) = outcome.error {
             trace::fail(&Span::current(), kind.as_str());
         }

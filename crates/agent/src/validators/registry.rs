@@ -4,10 +4,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use longhaul_sdk::{IsValidJson, Validator, validator::IS_VALID_JSON};
 use longhaul_shared::json_schema::SchemaCache;
+use longhaul_store::catalogue::definitions::PLAN_DEFINITION;
 use longhaul_tools::{STOP_EXECUTION, are_none};
 use serde_json::Value;
 
-use super::{JSON_SCHEMA, JsonSchemaValidator, StopExecutionValidator};
+use super::{JSON_SCHEMA, JsonSchemaValidator, ProjectPlanValidator, StopExecutionValidator};
 
 /// Builds a validator from a definition's `settings`, null if it has none. The error says why they are invalid.
 pub type ValidatorFactory = Box<dyn Fn(&Value) -> Result<Arc<dyn Validator>, String> + Send + Sync>;
@@ -38,7 +39,7 @@ pub enum ValidatorRegistryError {
 }
 
 /// Validators that every worker has. They have no effects.
-const BUILT_IN: [&str; 3] = [IS_VALID_JSON, STOP_EXECUTION, JSON_SCHEMA];
+const BUILT_IN: [&str; 4] = [IS_VALID_JSON, STOP_EXECUTION, JSON_SCHEMA, PLAN_DEFINITION];
 
 /// True if a worker's application cannot register a validator of this name.
 pub fn is_built_in(name: &str) -> bool {
@@ -70,6 +71,7 @@ impl ValidatorRegistry {
             (IS_VALID_JSON.to_owned(), without_settings(Arc::new(IsValidJson))),
             (STOP_EXECUTION.to_owned(), without_settings(Arc::new(StopExecutionValidator))),
             (JSON_SCHEMA.to_owned(), json_schema),
+            (PLAN_DEFINITION.to_owned(), without_settings(Arc::new(ProjectPlanValidator))),
         ]);
         Self { factories, schemas }
     }
@@ -149,7 +151,7 @@ mod tests {
         let resolve = |name: &str, settings: Value| registry().resolve(name, &settings).err().unwrap().to_string();
         assert_eq!(
             resolve("nope", Value::Null),
-            "validator `nope` is not registered (registered: is_valid_json, json_schema, stop_execution)"
+            "validator `nope` is not registered (registered: is_valid_json, json_schema, project_plan, stop_execution)"
         );
         assert_eq!(
             resolve("is_valid_json", json!({"a": 1})),

@@ -8,19 +8,25 @@ use axum::{
     response::{Html, IntoResponse, Response},
 };
 use longhaul_shared::domain::{ExecutionStatus, RequestKind, RequestState};
-use longhaul_store::{events::Cursor, history::Bodies, human_requests::HumanRequest, list_filter::ListFilter};
+use longhaul_store::{
+    executions::list_filter::ListFilter,
+    history::{events::Cursor, read::Bodies},
+    human_requests::HumanRequest,
+};
 use serde_json::{Value, json, value::RawValue};
 
 use self::session::Viewer;
 use crate::{
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params},
-    router::STATUSES,
     routes::executions::view::Execution,
     state::ApiState,
 };
 
 const ROWS: i64 = 100;
+/// Statuses in the order in which people expect them.
+const STATUSES: [ExecutionStatus; 4] =
+    [ExecutionStatus::Pending, ExecutionStatus::InProgress, ExecutionStatus::Finished, ExecutionStatus::Failed];
 
 /// `GET /`: counts and the latest executions.
 pub(crate) async fn overview(State(state): State<ApiState>, viewer: Viewer, mut params: Params) -> ApiResult<Response> {
@@ -110,6 +116,7 @@ fn wanted(request: &HumanRequest) -> Value {
     let what = match request.kind {
         RequestKind::Approval => format!("approval of {}", request.tool),
         RequestKind::Question => "answer".to_owned(),
+        RequestKind::ToolCall => format!("result of {} from its caller", request.tool),
     };
     json!({
         "id": request.id.to_string(), "what": what, "shown": request.shown, "policy": request.policy,

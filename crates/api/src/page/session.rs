@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_store::{api_keys::Scope, tenants::TenantScope};
+use longhaul_store::tenants::{api_keys::Scope, scope::TenantScope};
 use serde::Deserialize;
 use std::net::SocketAddr;
 

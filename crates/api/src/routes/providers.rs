@@ -3,8 +3,8 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use chrono::{DateTime, Utc};
 use longhaul_store::{
-    api_keys::Scope,
-    providers::{BreakerRow, ModelKey},
+    providers::breakers::{BreakerRow, ModelKey},
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -49,7 +49,7 @@ pub async fn run(config: Config) -> anyhow::Result<Exit> {
         secure_cookies: config.api.secure_cookies,
         ..ApiOptions::default()
     };
-    let served = compose::serve_api(&config, store.clone(), options, listener, shutdown.clone());
+    let served = Box::pin(compose::serve_api(&config, store.clone(), options, listener, shutdown.clone()));
     let exit = signals::with_shutdown(shutdown, async {
         served.await?;
         Ok(Exit::Done)

@@ -1,22 +1,23 @@
-//! `longhaul apply`: applies agents, definitions and platform documents from YAML files.
+//! `longhaul apply`: applies agents, definitions and platform documents from YAML files, and skills from folders.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, context::DATA_DIR, env_file, output};
 use longhaul_shared::{agent_secrets, domain::TenantId, sealing::Sealer};
-use longhaul_store::{Store, definitions::AGENT_DEFINITION};
+use longhaul_store::{Store, catalogue::definitions::BUILT_IN_DEFINITIONS};
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{client::Client, compose, spec_files::SpecFiles};
 
-/// Apply agents, definitions and the platform from YAML files
+/// Apply agents, definitions and the platform from YAML files, and skills from folders
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-All files are read and checked before the first one is applied; what has not changed makes no new version. Agents go first,
-so that definitions find theirs. Without --direct, needs a key with the scope definitions:write, and admin for `kind: platform`.
+All files are read and checked before the first one is applied; what has not changed makes no new version. Skills go
+first, then agents, so that agents find their skills and definitions their agent. A folder with SKILL.md is a skill.
+Without --direct, needs a key with the scope definitions:write, and admin for `kind: platform`.
 
 Examples:
   longhaul apply -f definitions -f agents
@@ -76,10 +77,10 @@ fn is_development_server(url: &str) -> bool {
     written.get("LONGHAUL_URL").is_some_and(|own| own == url)
 }
 
-/// Writes everything to the database, agents first. Without an owner, for all tenants.
+/// Writes everything to the database, skills first, then agents. Without an owner, for all tenants.
 ///
 /// # Errors
-/// A definition's agent does not exist, or Postgres is unreachable.
+/// An agent's skill or a definition's agent does not exist, or Postgres is unreachable.
 pub async fn directly(
     store: &Store,
     owner: Option<TenantId>,
@@ -87,19 +88,28 @@ pub async fn directly(
     sealer: &Sealer,
 ) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
-    for (_, agent) in &files.agents {
+    for (_, skill) in &files.skills {
+        let put = store.put_skill(owner, skill).await?;
+        let (version, created) = (Some(put.version.into()), put.created);
+        applied.push(Applied { kind: "skill", key: skill.name.clone(), version, created });
+    }
+    for (path, agent) in &files.agents {
+        let skills = match store.resolve_skills(owner, &agent.skills).await? {
+            Ok(skills) => skills,
+            Err(unknown) => anyhow::bail!("{}: skills: there is no skill `{unknown}`", path.display()),
+        };
         let mut agent = agent.clone();
         if owner.is_none() {
             let known = store.resolve_agent(None, &agent.key, None).await?;
             agent_secrets::seal(&mut agent, known.as_ref().map(|known| &known.spec), sealer)?;
         }
-        let put = store.put_agent(owner, &agent).await?;
+        let put = store.put_pinned_agent(owner, &agent, &skills).await?;
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
     }
     for (path, definition) in &files.definitions {
-        if definition.key == AGENT_DEFINITION {
-            anyhow::bail!("{}: key: `{AGENT_DEFINITION}` is the built-in definition", path.display());
+        if BUILT_IN_DEFINITIONS.contains(&definition.key.as_str()) {
+            anyhow::bail!("{}: key: `{}` is built in", path.display(), definition.key);
         }
         if store.resolve_agent(owner, &definition.agent_key, None).await?.is_none() {
             anyhow::bail!("{}: agent_key: there is no agent `{}`", path.display(), definition.agent_key);
@@ -123,6 +133,11 @@ fn of_platform(path: &Path) -> Applied {
 
 async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
+    for (path, skill) in &files.skills {
+        let spec = serde_json::to_value(skill)?;
+        let put = put(client, "skill", &skill.name, &spec, shared).await;
+        applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
+    }
     for (path, agent) in &files.agents {
         let spec = serde_json::to_value(agent)?;
         applied.push(

@@ -49,11 +49,12 @@ fn summary(execution: &Value) -> Value {
         "id": execution["id"], "status": execution["status"], "failure_code": execution["failure"]["code"],
         "forked_from": execution["forked_from"], "cost_usd": usage["cost_usd"], "turns": usage["turns"],
         "calls": usage["calls"], "input_tokens": usage["input_tokens"], "output_tokens": usage["output_tokens"],
+        "cached_tokens": usage["cached_tokens"],
         "attempts": execution["attempts"], "active_seconds": usage["active_seconds"], "total_seconds": total,
     })
 }
 
-const ROWS: [(&str, &str); 12] = [
+const ROWS: [(&str, &str); 13] = [
     ("id", "id"),
     ("status", "status"),
     ("failure_code", "failure"),
@@ -62,6 +63,7 @@ const ROWS: [(&str, &str); 12] = [
     ("turns", "turns"),
     ("calls", "calls"),
     ("input_tokens", "tokens in"),
+    ("cached_tokens", "tokens cached"),
     ("output_tokens", "tokens out"),
     ("attempts", "attempts"),
     ("active_seconds", "active, s"),
@@ -103,6 +105,6 @@ mod tests {
         assert_eq!(lines[2], "failure      -         panic");
         assert_eq!(lines[3], "forked from  -         a at 4");
         assert_eq!(lines[4], "cost, USD    0.500000  -");
-        assert_eq!(lines[11], "total, s     2.500000  -");
+        assert_eq!(lines[12], "total, s     2.500000  -");
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::{demo_chat, demo_project};
 use crate::{
     client::{Client, Event},
     dev_server::{self, DevServer, DevServerOptions},
@@ -26,12 +27,12 @@ use crate::{
 const PATIENCE_SCRIPTED: Duration = Duration::from_secs(90);
 const PATIENCE_REAL: Duration = Duration::from_secs(900);
 
-/// Watch three example definitions run over sample input, start to finish
+/// Watch three example definitions run over sample input, a chat that asks before it acts, and a project
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Run it in the repository: it applies ./agents and ./definitions and reads ./examples/data. Edit an invoice and run it again:
-the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the last execution (exit code 0 when
-all FINISHED); otherwise it goes on serving until Ctrl-C.")]
+the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the project (exit code 0 when all
+FINISHED); otherwise it goes on serving until Ctrl-C.")]
 pub struct DemoArgs {
     /// Address and port of API and status page; a free port if absent
     #[arg(long, value_name = "ADDR")]
@@ -64,8 +65,9 @@ pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
         output::note("starting a private PostgreSQL and Redis, the API and a worker …");
         let mut running = DevServer::start(options, sources, shutdown.clone()).await?;
         let client = running.client()?;
+        let patience = if running.model_is_scripted() { PATIENCE_SCRIPTED } else { PATIENCE_REAL };
         let shown = tokio::select! {
-            shown = show(&client, &samples, running.model_is_scripted()) => shown,
+            shown = show(&client, &samples, patience) => shown,
             () = shutdown.cancelled() => Ok(Exit::Failure),
         };
         if shown.is_ok() {
@@ -116,8 +118,17 @@ fn samples(data: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
+/// Runs the samples, then the chat and the project.
+async fn show(client: &Client, samples: &[Sample], patience: Duration) -> anyhow::Result<Exit> {
+    let ran = run_samples(client, samples, patience).await?;
+    let talked = timeout(patience, demo_chat::talk(client)).await.context("the chat did not end in time")??;
+    let planned = timeout(patience, demo_project::run(client)).await.context("the project did not end in time")??;
+    let failed = [ran, talked].into_iter().find(|exit| !matches!(exit, Exit::Done));
+    Ok(failed.unwrap_or(planned))
+}
+
 /// Submits all samples and prints their events until all executions are over.
-async fn show(client: &Client, samples: &[Sample], is_scripted: bool) -> anyhow::Result<Exit> {
+async fn run_samples(client: &Client, samples: &[Sample], patience: Duration) -> anyhow::Result<Exit> {
     let mut submitted = Vec::new();
     for sample in samples {
         let body =
@@ -138,7 +149,6 @@ async fn show(client: &Client, samples: &[Sample], is_scripted: bool) -> anyhow:
         }
     }));
     drop(lines);
-    let patience = if is_scripted { PATIENCE_SCRIPTED } else { PATIENCE_REAL };
     let printing = async {
         while let Some((id, sample, event)) = printed.recv().await {
             print_event(id, sample, &event);

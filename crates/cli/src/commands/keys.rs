@@ -4,7 +4,7 @@ use longhaul_command::{Context, Exit, output};
 use longhaul_shared::{config::Config, domain::TenantId};
 use longhaul_store::{
     Store,
-    api_keys::{ApiKey, Scope},
+    tenants::api_keys::{ApiKey, Scope},
 };
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};

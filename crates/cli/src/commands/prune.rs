@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longhaul_command::{Context, Exit, output};
 use longhaul_shared::config::Config;
-use longhaul_store::prune::{Pruned, Retention};
+use longhaul_store::history::prune::{Pruned, Retention};
 use serde_json::json;
 
 use crate::{compose, exit::UsageError};

@@ -143,7 +143,7 @@ pub fn hold() -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Confine this process and become an interpreter; started by the warden
+/// Confine this process and become an interpreter, or run a command; started by the warden
 #[derive(Debug, clap::Args)]
 pub struct InitArgs {
     /// Setup of the run as JSON: program, confinement, limits, readable files
@@ -151,7 +151,8 @@ pub struct InitArgs {
 }
 
 /// # Errors
-/// The process cannot confine itself or start the interpreter; on success it does not return.
+/// The process cannot confine itself, or start the interpreter or command.
 pub fn confine(args: &InitArgs) -> anyhow::Result<Exit> {
-    Err(init::run(&args.inside).into())
+    init::run(&args.inside)?;
+    Ok(Exit::Done)
 }

@@ -2,6 +2,8 @@
 //!
 //! Signed thinking must be sent back unchanged and in its place among the other blocks, or the API refuses the
 //! next request. A reply with any block besides text and calls therefore keeps all its blocks.
+//!
+//! In a circle with `wire.rs`: a reply is read into blocks, and blocks are written back in the format of a request.
 
 use longhaul_shared::domain::ToolCall;
 use serde::Deserialize;

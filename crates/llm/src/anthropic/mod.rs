@@ -1,9 +1,10 @@
 //! Anthropic's messages API.
 //!
-//! `wire.rs` holds the request and reply formats, `blocks.rs` the content blocks, `stream.rs` assembles a
-//! streamed reply; this file connects them to the network.
+//! `wire.rs` holds the request and reply formats, `breakpoints.rs` the marks of the prompt cache, `blocks.rs` the
+//! content blocks, `stream.rs` assembles a streamed reply; this file connects them to the network.
 
 mod blocks;
+mod breakpoints;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub(super) struct Anthropic {
     endpoint: Endpoint,
     counter: Endpoint,
     default_model: String,
+    marks_cache: bool,
 }
 
 impl Anthropic {
@@ -55,6 +57,7 @@ impl Anthropic {
             counter: endpoint(count_url(messages))?,
             // The API has no default model. Calls that name no model fail unless the configuration has a default.
             default_model: config.default_model.clone().unwrap_or_default(),
+            marks_cache: config.prompt_cache.unwrap_or(true),
         })
     }
 }
@@ -103,9 +106,12 @@ impl ChatModel for Anthropic {
     }
 
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        let request = ModelRequest { cache: request.cache.filter(|_| self.marks_cache), ..request };
         let body = || wire::request_body(&request, self.model_name(request.model));
         let ids = CallIds::new(&request);
-        let opened = self.endpoint.open(&request, body).await?;
+        let opened = self.endpoint.open(&request, body).await;
+        request.files.release();
+        let opened = opened?;
         // Boxed: a future that waits for response headers need not reserve room for reading the reply.
         Box::pin(read(opened, ids, events)).await
     }

@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    FinishReason, Message, NativeBlocks, NativeFormat, ReplyEvent, ToolChoice, Usage,
-    testing::{ODD_ARGUMENTS, call, completed, error_inside, ids, request, result, stored, told_text, tool},
+    CacheSpan, FinishReason, Message, NativeBlocks, NativeFormat, PromptCache, ReplyEvent, RequestFiles, ToolChoice,
+    Usage,
+    testing::{
+        ODD_ARGUMENTS, call, completed, error_inside, files, ids, request, result, stored, told_text, tool, with_files,
+    },
 };
 
 fn body(spec: &ModelSpec, messages: &[Message]) -> String {
@@ -277,4 +280,93 @@ fn stream_error_is_classified_by_type_and_message() {
     assert_eq!(error("overloaded_error", "Overloaded").class(), FailureClass::LlmError);
     assert_eq!(error("invalid_request_error", "prompt is too long: 9 > 8").class(), FailureClass::ContextLimit);
     assert_eq!(error("billing_error", "x").code(), FailureCode::MODEL_QUOTA_EXHAUSTED);
+}
+
+#[test]
+fn files_are_blocks_also_in_results() {
+    let (spec, messages, (_, bytes)) = (ModelSpec::default(), stored(&with_files()), files());
+    let sent = |files: &RequestFiles| {
+        let request = ModelRequest { files, ..request(&spec, &messages, &[]) };
+        String::from_utf8(wire::request_body(&request, "m").unwrap()).unwrap()
+    };
+    let image = r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"cG5n"}}"#;
+    let pdf = concat!(
+        r#"{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"JVBERg=="},"#,
+        r#""title":"q.pdf"}"#
+    );
+    let expected = [
+        r#"[{"role":"user","content":[{"type":"text","text":"see"},"#,
+        image,
+        ",",
+        pdf,
+        r#",{"type":"text","text":"[file r.csv, text/csv, 3 bytes]\n1,2\n[end of file r.csv]"}]},"#,
+        r#"{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"draw","input":{}},"#,
+        r#"{"type":"tool_use","id":"c2","name":"draw","input":{}}]},"#,
+        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"drawn"},"#,
+        image,
+        r#"]},{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"drawn"},"#,
+        pdf,
+        r#"]},{"type":"text","text":"go on"}]}]"#,
+    ]
+    .concat();
+    let body = sent(&bytes);
+    assert!(body.contains(&expected), "{body}");
+    assert_eq!(body, sent(&bytes));
+    bytes.release();
+    let described = sent(&bytes);
+    assert!(!described.contains("base64") && described.contains("[file p.png, image/png, 3 bytes]"), "{described}");
+}
+
+/// Paths of the marked blocks of a request, in order.
+fn marks(request: &ModelRequest<'_>) -> Vec<String> {
+    let sent: Value = serde_json::from_slice(&wire::request_body(request, "m").unwrap()).unwrap();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let places = [("tools".to_owned(), list(&sent["tools"])), ("system".to_owned(), list(&sent["system"]))];
+    let of_messages = list(&sent["messages"]).into_iter().enumerate();
+    let places = places.into_iter().chain(of_messages.map(|(at, message)| (at.to_string(), list(&message["content"]))));
+    let mut found = Vec::new();
+    for (place, blocks) in places {
+        for (at, block) in blocks.iter().enumerate() {
+            if let Some(mark) = block.get("cache_control") {
+                assert_eq!(*mark, json!({ "type": "ephemeral" }));
+                found.push(format!("{place}.{at}"));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn breakpoints_mark_instructions_task_and_both_ends() {
+    let spec = plain();
+    let messages = stored(&[
+        Message::system("be brief"),
+        Message::system("memory"),
+        Message::user("task"),
+        Message::user("[summary]"),
+        Message::Assistant {
+            text: String::new(),
+            calls: vec![call("c1", "a", "{}"), call("c2", "a", "{}")],
+            native: None,
+        },
+        result("c1", "one", false),
+        result("c2", "", false),
+        Message::assistant("looked"),
+        Message::user("more"),
+    ]);
+    let tools = [tool("b"), tool("a")];
+    let of = |messages, span| ModelRequest {
+        cache: Some(PromptCache { key: "k", span }),
+        ..request(&spec, messages, &tools)
+    };
+    assert_eq!(marks(&of(&messages, CacheSpan::Conversation)), ["system.0", "0.0", "2.1", "4.0"]);
+    assert_eq!(marks(&of(&messages[..4], CacheSpan::Conversation)), ["system.0", "0.0", "0.1"]);
+    assert_eq!(marks(&of(&messages[..3], CacheSpan::Conversation)), ["system.0", "0.0"]);
+    assert_eq!(marks(&of(&messages, CacheSpan::Instructions)), ["system.0"]);
+    assert_eq!(marks(&of(&messages[2..], CacheSpan::Instructions)), ["tools.1"]);
+    assert_eq!(marks(&request(&spec, &messages, &tools)), [""; 0]);
+    let extra = [("cache_control".to_owned(), json!({ "type": "ephemeral" }))].into();
+    let own = ModelSpec { extra, ..plain() };
+    let own = ModelRequest { model: &own, ..of(&messages, CacheSpan::Conversation) };
+    assert_eq!(marks(&own), [""; 0], "the agent places them itself");
 }

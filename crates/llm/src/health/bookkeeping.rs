@@ -8,7 +8,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures::StreamExt;
 use longhaul_queue::model_calls::CountedCall;
 use longhaul_sdk::FailureCode;
-use longhaul_store::providers::{AnsweredCall, ModelKey};
+use longhaul_store::providers::breakers::{AnsweredCall, ModelKey};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 

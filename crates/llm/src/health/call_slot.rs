@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use longhaul_queue::model_calls::{CallAsked, CallLimits, CallPlace};
-use longhaul_store::{StoreError, providers::Asking, retry::patiently};
+use longhaul_store::{StoreError, database::retry::patiently, providers::breakers::Asking};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
@@ -16,8 +16,6 @@ use super::{
 const MAX_STAGGER: Duration = Duration::from_secs(30);
 /// Poll interval for a full endpoint while the wait is in memory.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Time after which an execution parked for a concurrency slot looks again without a wake.
-const FULL_FOR: Duration = Duration::from_secs(30);
 
 /// Result of a request for a slot.
 pub(super) enum CallSlot {
@@ -132,7 +130,7 @@ impl Health {
         let line =
             patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
         self.learn_now(line.now);
-        if line.is_over {
+        if line.is_over() {
             return Ok(CallSlot::None);
         }
         Ok(CallSlot::Later { until: line.now + wait, wake_seq: line.wake_seq })
@@ -180,20 +178,21 @@ impl Health {
         let line =
             patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
         self.learn_now(line.now);
-        if line.is_over {
+        if line.is_over() {
             return Ok(CallSlot::None);
         }
         let SlotAnswer { place, counted, under_way, .. } = self.take(endpoint, asking, tokens, patience).await?;
-        let wait = match place {
+        let until = match place {
             CallPlace::Now { .. } => {
                 let under_way = under_way.unwrap_or_else(|| endpoint.begin());
                 return Ok(CallSlot::Free { under_way, counted, was_parked: true });
             }
-            CallPlace::In(wait) => wait,
-            CallPlace::Full => FULL_FOR,
+            CallPlace::In(wait) => line.now + wait,
+            // The end of a call wakes it, or the sweep.
+            CallPlace::Full => line.give_up_at,
             CallPlace::TooLate => return Ok(CallSlot::None),
         };
-        Ok(CallSlot::Later { until: line.now + wait, wake_seq: line.wake_seq })
+        Ok(CallSlot::Later { until, wake_seq: line.wake_seq })
     }
 
     /// Requests a slot from Redis. If Redis is down: rates from Postgres, and this worker's share of the

@@ -11,7 +11,7 @@ use std::{
 use chrono::{DateTime, Utc};
 use longhaul_queue::model_calls::{CallLimits, CountedCall};
 use longhaul_shared::config::ProviderConfig;
-use longhaul_store::providers::{Asking, Breaker, ModelKey};
+use longhaul_store::providers::breakers::{Asking, Breaker, ModelKey};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, mpsc};
 

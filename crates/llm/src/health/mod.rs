@@ -34,11 +34,13 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store, StoreError,
-    maintenance::Runnable,
-    provider_failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
-    provider_limits::{ThrottleCounter, Throttled, ThrottledCall},
-    providers::{Asking, KnownProviders, MayAsk, ModelKey, RELEASED_AT_ONCE},
-    retry::patiently,
+    database::retry::patiently,
+    fleet::maintenance::Runnable,
+    providers::{
+        breakers::{Asking, Breaker, KnownProviders, MayAsk, ModelKey, RELEASED_AT_ONCE},
+        failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
+        limits::{ThrottleCounter, Throttled, ThrottledCall},
+    },
 };
 use uuid::Uuid;
 
@@ -347,18 +349,30 @@ impl Health {
     /// # Errors
     /// Postgres is unavailable, or one endpoint's breaker could not be tended; the others were.
     pub async fn tend(&self) -> Result<(), StoreError> {
-        let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
+        let KnownProviders { workers, breakers, .. } = self.store.known_providers().await?;
         let until = Instant::now() + TENDING;
         let mut failed = None;
         for breaker in &breakers {
             if !breaker.is_closed {
                 failed = self.tend_breaker(&breaker.key, until).await.err().or(failed);
             }
-            if breaker.has_line && breaker.closed_until.is_none_or(|closed_until| closed_until <= now) {
-                self.let_go(&breaker.key, i32::try_from(workers).unwrap_or(i32::MAX)).await;
+            if breaker.has_line {
+                let free = self.free_slots(breaker, workers).max(1);
+                self.let_go(&breaker.key, i32::try_from(free).unwrap_or(i32::MAX)).await;
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Calls that an endpoint would take now, if each worker had as many under way as this one.
+    fn free_slots(&self, breaker: &Breaker, workers: u32) -> u32 {
+        let endpoint = {
+            let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            endpoints.get(&breaker.key).cloned()
+        };
+        let Some(endpoint) = endpoint else { return 0 };
+        endpoint.learn(Some(breaker));
+        endpoint.at_once().map_or(u32::MAX, |most| most.saturating_sub(endpoint.in_flight().saturating_mul(workers)))
     }
 
     /// Tends one breaker, in transactions of bounded size, until its portion is released or the time is up.

@@ -32,18 +32,30 @@ pub(super) struct OpenAi {
     endpoint: Endpoint,
     default_model: String,
     output_limit: OutputLimit,
+    sends_cache_key: bool,
 }
 
 impl OpenAi {
     pub(super) fn new(provider: &str, config: ProviderConfig) -> Result<Self, EndpointError> {
         let base = base_url(config.base_url.as_deref().unwrap_or(BASE_URL))?;
         let output_limit = OutputLimit::of_host(base.host_str().unwrap_or_default());
+        let sends_cache_key =
+            config.prompt_cache.unwrap_or_else(|| takes_cache_key(base.host_str().unwrap_or_default()));
         let key = config.api_key.map(|key| (KeyHeader::Bearer, key));
         let endpoint =
             Endpoint::new(completions_url(base), key, config.headers, config.clocks, config.ca_file.as_deref())?;
         let default_model = config.default_model.unwrap_or_else(|| FALLBACK_MODEL.to_owned());
-        Ok(Self { provider: provider.to_owned(), endpoint, default_model, output_limit })
+        Ok(Self { provider: provider.to_owned(), endpoint, default_model, output_limit, sends_cache_key })
     }
+}
+
+/// True if the server is known to take `prompt_cache_key`. Many compatible servers refuse fields that they do not
+/// know.
+fn takes_cache_key(host: &str) -> bool {
+    host == "api.openai.com"
+        || host.ends_with(".api.openai.com")
+        || host.ends_with(".openai.azure.com")
+        || host == "api.mistral.ai"
 }
 
 /// The chat-completions URL, as in OpenAI's clients: a bare host gets `/v1`, a path is the API's root, and a
@@ -78,9 +90,12 @@ impl ChatModel for OpenAi {
     }
 
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        let request = ModelRequest { cache: request.cache.filter(|_| self.sends_cache_key), ..request };
         let body = || wire::request_body(&request, self.model_name(request.model), self.output_limit);
         let ids = CallIds::new(&request);
-        let opened = self.endpoint.open(&request, body).await?;
+        let opened = self.endpoint.open(&request, body).await;
+        request.files.release();
+        let opened = opened?;
         // Boxed: a future that waits for response headers need not reserve room for reading the reply.
         Box::pin(read(opened, ids, events)).await
     }

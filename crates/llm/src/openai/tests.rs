@@ -6,8 +6,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    FinishReason, Message, ReplyEvent, ToolChoice, Usage,
-    testing::{ODD_ARGUMENTS, call, completed, error_inside, ids, request, result, stored, told_text, tool},
+    CacheSpan, FinishReason, Message, PromptCache, ReplyEvent, RequestFiles, ToolChoice, Usage,
+    testing::{
+        ODD_ARGUMENTS, call, completed, error_inside, files, ids, request, result, stored, told_text, tool, with_files,
+    },
 };
 
 fn body(spec: &ModelSpec, messages: &[Message]) -> String {
@@ -428,4 +430,64 @@ fn granted_limit_replaces_every_other() {
     assert_eq!(limits(json!({ "max_tokens": 500 }), wire::OutputLimit::MaxCompletionTokens), (Some(70), None));
     let both = json!({ "max_tokens": null, "max_completion_tokens": 800 });
     assert_eq!(limits(both, wire::OutputLimit::MaxTokens), (Some(70), Some(70)));
+}
+
+#[test]
+fn files_are_parts_and_follow_the_results_of_calls() {
+    let (spec, messages, (_, bytes)) = (ModelSpec::default(), stored(&with_files()), files());
+    let sent = |files: &RequestFiles| {
+        let request = ModelRequest { files, ..request(&spec, &messages, &[]) };
+        wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()
+    };
+    let body = String::from_utf8(sent(&bytes)).unwrap();
+    let expected = [
+        r#"[{"role":"user","content":[{"type":"text","text":"see"},"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}},"#,
+        r#"{"type":"file","file":{"filename":"q.pdf","file_data":"data:application/pdf;base64,JVBERg=="}},"#,
+        r#"{"type":"text","text":"[file r.csv, text/csv, 3 bytes]\n1,2\n[end of file r.csv]"}]},"#,
+        r#"{"role":"assistant","content":null,"tool_calls":["#,
+        r#"{"id":"c1","type":"function","function":{"name":"draw","arguments":"{}"}},"#,
+        r#"{"id":"c2","type":"function","function":{"name":"draw","arguments":"{}"}}]},"#,
+        r#"{"role":"tool","tool_call_id":"c1","content":"drawn\n[file p.png, image/png, 3 bytes]"},"#,
+        r#"{"role":"tool","tool_call_id":"c2","content":"drawn\n[file q.pdf, application/pdf, 4 bytes]"},"#,
+        r#"{"role":"user","content":["#,
+        r#"{"type":"text","text":"From the result of call c1 of draw: [file p.png, image/png, 3 bytes]"},"#,
+        r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}},"#,
+        r#"{"type":"text","text":"From the result of call c2 of draw: [file q.pdf, application/pdf, 4 bytes]"},"#,
+        r#"{"type":"file","file":{"filename":"q.pdf","file_data":"data:application/pdf;base64,JVBERg=="}}]},"#,
+        r#"{"role":"user","content":"go on"}]"#,
+    ]
+    .concat();
+    assert!(body.contains(&expected), "{body}");
+    assert_eq!(sent(&bytes), sent(&bytes));
+    bytes.release();
+    let described: Value = serde_json::from_slice(&sent(&bytes)).unwrap();
+    let text = "see\n[file p.png, image/png, 3 bytes]\n[file q.pdf, application/pdf, 4 bytes]\n[file r.csv, text/csv, 3 bytes]";
+    assert_eq!(described["messages"][0], json!({"role": "user", "content": text}));
+    assert_eq!(described["messages"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn cache_key_is_sent_for_conversations() {
+    let (spec, messages) = (ModelSpec::default(), stored(&[Message::user("x")]));
+    let sent = |spec: &ModelSpec, cache| -> Value {
+        let request = ModelRequest { cache, ..request(spec, &messages, &[]) };
+        serde_json::from_slice(&wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()).unwrap()
+    };
+    let of = |span| Some(PromptCache { key: "sess_1", span });
+    assert_eq!(sent(&spec, of(CacheSpan::Conversation))["prompt_cache_key"], "sess_1");
+    assert_eq!(sent(&spec, of(CacheSpan::Instructions)).get("prompt_cache_key"), None);
+    assert_eq!(sent(&spec, None).get("prompt_cache_key"), None);
+    let own = ModelSpec { extra: [("prompt_cache_key".to_owned(), json!("own"))].into(), ..spec };
+    assert_eq!(sent(&own, of(CacheSpan::Conversation))["prompt_cache_key"], "own");
+}
+
+#[test]
+fn cache_key_is_sent_to_known_servers() {
+    for host in ["api.openai.com", "eu.api.openai.com", "x.openai.azure.com", "api.mistral.ai"] {
+        assert!(takes_cache_key(host), "{host}");
+    }
+    for host in ["api.groq.com", "127.0.0.1", "api.openai.com.example"] {
+        assert!(!takes_cache_key(host), "{host}");
+    }
 }

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
 use crate::{
-    FinishReason, Message, ModelError, ModelRequest, ToolChoice, Usage,
+    CacheSpan, FinishReason, Message, ModelError, ModelRequest, RequestFiles, ToolChoice, Usage,
     body::Body,
     calls::{CallIds, wire_object},
+    files::{DataUrl, SentFile},
     reply::FinishedReply,
     reply_limit::LIMIT_FIELDS,
+    types::{FileRef, Part},
     wire_text::WireText,
 };
 
@@ -48,8 +50,7 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
     let spec = request.model;
     let mut body = Body::default();
     body.set("model", &model)?;
-    let messages: Vec<WireMessage<'_>> = request.messages.iter().map(|message| wire_message(message)).collect();
-    body.set("messages", &messages)?;
+    body.set("messages", &wire_messages(request))?;
     if !request.tools.is_empty() {
         body.set("tools", &wire_tools(request.tools))?;
         match request.tool_choice {
@@ -81,6 +82,9 @@ pub(super) fn request_body(request: &ModelRequest<'_>, model: &str, limit: Outpu
         let format = json!({ "type": "json_schema", "json_schema": { "name": "output", "schema": schema } });
         body.set("response_format", &format)?;
     }
+    // A key spreads requests over machines: only prompts of one conversation gain from one.
+    let conversation = request.cache.filter(|cache| cache.span == CacheSpan::Conversation);
+    body.set_some("prompt_cache_key", conversation.map(|cache| cache.key).as_ref())?;
     body.merge(&spec.extra, &RESERVED)?;
     for field in named {
         body.set_some(field, request.max_output_tokens.as_ref())?;
@@ -95,7 +99,7 @@ enum WireMessage<'a> {
         content: &'a str,
     },
     User {
-        content: Cow<'a, str>,
+        content: UserContent<'a>,
     },
     Assistant {
         /// Null if there are only calls: some servers refuse empty text.
@@ -107,6 +111,33 @@ enum WireMessage<'a> {
         tool_call_id: &'a str,
         content: Cow<'a, str>,
     },
+}
+
+/// A text where there are no other parts: compatible servers may know no parts.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum UserContent<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<WirePart<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum WirePart<'a> {
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl<'a> },
+    File { file: WireFile<'a> },
+}
+
+#[derive(Serialize)]
+struct ImageUrl<'a> {
+    url: DataUrl<'a>,
+}
+
+#[derive(Serialize)]
+struct WireFile<'a> {
+    filename: &'a str,
+    file_data: DataUrl<'a>,
 }
 
 #[derive(Serialize)]
@@ -123,16 +154,109 @@ struct WireFunction<'a> {
     arguments: Cow<'a, str>,
 }
 
-fn wire_message(message: &Message) -> WireMessage<'_> {
+/// The transcript. Results of calls are text only in this format: their files follow the last result of the turn in a
+/// user's message.
+fn wire_messages<'a>(request: &ModelRequest<'a>) -> Vec<WireMessage<'a>> {
+    let mut wire = Vec::with_capacity(request.messages.len());
+    let mut of_results = Vec::new();
+    for message in request.messages {
+        if !matches!(**message, Message::Tool { .. }) {
+            push_parts(&mut wire, &mut of_results);
+        }
+        wire.push(wire_message(message, request.files));
+        if let Message::Tool { call_id, name, files, .. } = &**message {
+            of_results.extend(files_of_result((call_id, name), files, request.files));
+        }
+    }
+    push_parts(&mut wire, &mut of_results);
+    wire
+}
+
+fn push_parts<'a>(wire: &mut Vec<WireMessage<'a>>, parts: &mut Vec<WirePart<'a>>) {
+    if !parts.is_empty() {
+        wire.push(WireMessage::User { content: UserContent::Parts(std::mem::take(parts)) });
+    }
+}
+
+fn wire_message<'a>(message: &'a Message, files: &RequestFiles) -> WireMessage<'a> {
     match message {
         Message::System { text } => WireMessage::System { content: text },
-        Message::User { .. } | Message::Given { .. } => WireMessage::User { content: message.text() },
+        Message::User { parts } => WireMessage::User { content: user_content(parts, files) },
+        Message::Given { .. } => WireMessage::User { content: UserContent::Text(message.text()) },
         Message::Assistant { text, calls, native: _ } => WireMessage::Assistant {
             content: (!text.is_empty() || calls.is_empty()).then_some(text),
             tool_calls: calls.iter().map(wire_call).collect(),
         },
         // The format has no flag for a failed call; the text describes the failure.
-        Message::Tool { call_id, .. } => WireMessage::Tool { tool_call_id: call_id, content: message.text() },
+        Message::Tool { call_id, text, files: own, .. } => {
+            let of_file = |file| match files.sent(file) {
+                SentFile::Text(text) => text,
+                SentFile::Image(sent) | SentFile::Pdf(sent) => Cow::Owned(sent.file.description()),
+            };
+            let content = if own.is_empty() {
+                Cow::Borrowed(text.as_str())
+            } else {
+                std::iter::once(Cow::Borrowed(text.as_str()))
+                    .chain(own.iter().map(of_file))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+                    .into()
+            };
+            WireMessage::Tool { tool_call_id: call_id, content }
+        }
+    }
+}
+
+fn user_content<'a>(parts: &'a [Part], files: &RequestFiles) -> UserContent<'a> {
+    let wire: Vec<WirePart<'a>> = parts.iter().map(|part| wire_part(part, files)).collect();
+    let texts: Option<Vec<&str>> = wire.iter().map(WirePart::text).collect();
+    match texts {
+        None => UserContent::Parts(wire),
+        Some(texts) if texts.len() == 1 => match wire.into_iter().next() {
+            Some(WirePart::Text { text }) => UserContent::Text(text),
+            Some(_) | None => UserContent::Text(Cow::default()),
+        },
+        Some(texts) => UserContent::Text(Cow::Owned(texts.join("\n"))),
+    }
+}
+
+fn wire_part<'a>(part: &'a Part, files: &RequestFiles) -> WirePart<'a> {
+    match part {
+        Part::Text(text) => WirePart::Text { text: text.into() },
+        Part::Image(file) | Part::File(file) => sent_part(files.sent(file)),
+    }
+}
+
+fn sent_part(sent: SentFile<'_>) -> WirePart<'_> {
+    match sent {
+        SentFile::Text(text) => WirePart::Text { text },
+        SentFile::Image(image) => WirePart::ImageUrl { image_url: ImageUrl { url: DataUrl(image) } },
+        SentFile::Pdf(pdf) => {
+            let filename = pdf.file.name_or("document.pdf");
+            WirePart::File { file: WireFile { filename, file_data: DataUrl(pdf) } }
+        }
+    }
+}
+
+/// The files of a call's result that are not text, each after a text that says where it is from.
+fn files_of_result<'a>((call_id, name): (&str, &str), files: &'a [FileRef], bytes: &RequestFiles) -> Vec<WirePart<'a>> {
+    let mut parts = Vec::new();
+    for file in files {
+        let part = sent_part(bytes.sent(file));
+        if part.text().is_none() {
+            let text = format!("From the result of call {call_id} of {name}: {}", file.description());
+            parts.extend([WirePart::Text { text: text.into() }, part]);
+        }
+    }
+    parts
+}
+
+impl WirePart<'_> {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            Self::ImageUrl { .. } | Self::File { .. } => None,
+        }
     }
 }
 

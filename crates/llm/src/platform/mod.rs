@@ -107,7 +107,9 @@ impl ChatModel for PlatformModel {
     async fn complete(&self, request: ModelRequest<'_>, _events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         let body = || wire::request_body(&request, self.model_name(request.model), (self.format, self.chat_limit));
         let ids = (CallIds::new(&request), request.max_output_tokens.is_some());
-        let mut opened = self.endpoint.open(&request, body).await?;
+        let opened = self.endpoint.open(&request, body).await;
+        request.files.release();
+        let mut opened = opened?;
         let request_id = opened.request_id.clone();
         let body = opened.body().await?;
         wire::read_reply(&body, ids, request_id, |error| opened.error_inside(error))

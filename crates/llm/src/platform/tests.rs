@@ -16,6 +16,7 @@ fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [T
     ModelRequest {
         model,
         messages,
+        files: &crate::NO_FILES,
         tools,
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
@@ -23,6 +24,7 @@ fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [T
         max_output_tokens: None,
         context_tokens: None,
         output_schema: None,
+        cache: None,
     }
 }
 

@@ -29,6 +29,7 @@ async fn ask_with(
     let request = ModelRequest {
         model: spec,
         messages,
+        files: &crate::NO_FILES,
         tools: &tools,
         tool_choice: ToolChoice::Auto,
         idempotency_key: "key",
@@ -36,6 +37,7 @@ async fn ask_with(
         max_output_tokens: None,
         context_tokens,
         output_schema: None,
+        cache: None,
     };
     let mut heard = Vec::new();
     let reply = model.complete(request, &mut |event| heard.push(event)).await;

@@ -1,6 +1,6 @@
 //! Costs of executions besides time: CPU time of every part, write-ahead log and transactions.
 
-use longhaul_store::bare_commits::LogPosition;
+use longhaul_store::proof::bare_commits::LogPosition;
 use serde_json::{Map, Value, json};
 
 use super::environment::{BenchEnvironment, Used};

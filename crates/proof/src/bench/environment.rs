@@ -4,11 +4,13 @@
 use std::{
     collections::BTreeMap,
     path::Path,
+    pin::Pin,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
+use futures::Stream;
 use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
@@ -21,7 +23,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store, StoreOptions,
-    api_keys::{Pepper, Scope},
+    tenants::api_keys::{Pepper, Scope},
 };
 use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
 use secrecy::ExposeSecret;
@@ -82,6 +84,9 @@ pub(super) struct BenchEnvironment {
     files: TempDir,
 }
 
+/// A stream of server-sent events.
+pub(super) type SseStream = Pin<Box<dyn Stream<Item = Result<sse_stream::Sse, sse_stream::Error>> + Send>>;
+
 /// A client of the API with the key of one tenant.
 #[derive(Clone)]
 pub(super) struct Caller {
@@ -111,6 +116,7 @@ impl Bare {
                 ("LONGHAUL_LLM_URL", model.url()),
                 ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
                 ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
+                ("LONGHAUL__SESSIONS__MAX_RUNNING_PER_AGENT", "0".to_owned()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
@@ -325,6 +331,26 @@ impl Caller {
         let body: Value = serde_json::from_slice(&body).context("the API answered no JSON")?;
         ensure!(status.is_success(), "the API answered {status}: {body}");
         Ok(body)
+    }
+
+    /// Opens a stream of server-sent events, after `last` if the reader has one already.
+    pub(super) async fn events(
+        &self,
+        path: &str,
+        body: Option<&Value>,
+        last: Option<&str>,
+    ) -> anyhow::Result<SseStream> {
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let mut request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let response = request.send().await?;
+        ensure!(response.status().is_success(), "the API answered {}", response.status());
+        Ok(Box::pin(sse_stream::SseStream::from_bytes_stream(response.bytes_stream())))
     }
 
     /// Sends JSON and returns status and body.

@@ -6,8 +6,8 @@ use longhaul_command::{Context, Exit, output};
 use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use longhaul_store::{
     Store,
-    list_filter::{Explain, ListFilter},
-    tenants::TenantScope,
+    executions::list_filter::{Explain, ListFilter},
+    tenants::scope::TenantScope,
 };
 use serde_json::json;
 

@@ -5,6 +5,7 @@
 //! comparable; the ratios of one run are.
 
 mod bare_commits;
+mod chat;
 mod conditions;
 mod costs;
 mod cpu;
@@ -42,6 +43,7 @@ Examples:
   longhaul bench recovery --rounds 5
   longhaul bench long --turns 1000 --context-kb 200
   longhaul bench neighbours --attack schemas --attack batches
+  longhaul bench chat --chats 20 --idle 10000 --reconnects 1000
   longhaul bench sweep --workers 10,100,1000
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
@@ -66,6 +68,8 @@ enum What {
     Long(long::LongArgs),
     /// Measure one tenant's start latency while another attacks, and compare with quiet and ordinary load
     Neighbours(neighbours::NeighboursArgs),
+    /// Measure the delay that Longhaul adds to streamed text, the cost of idle sessions, and readers that reconnect
+    Chat(chat::ChatArgs),
     /// Measure what the sweep of fleets of different sizes costs PostgreSQL
     Sweep(sweep::SweepArgs),
     /// Measure the plan and the time of every list filter over many rows
@@ -88,6 +92,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Recovery(args) => runtime::plain(recovery::run(args, context)),
         What::Long(args) => runtime::plain(long::run(args, context)),
         What::Neighbours(args) => runtime::plain(neighbours::run(args, context)),
+        What::Chat(args) => runtime::plain(chat::run(args, context)),
         What::Sweep(args) => runtime::plain(sweep::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Worker => {

@@ -14,7 +14,7 @@ use std::{
 use bytes::Bytes;
 use longhaul_testkit::{
     http_server::Protocol,
-    model::{Captured, ModelServer, Reply, Switch, reply_bytes, reply_hang_up},
+    model::{Captured, ModelServer, Reply, Switch, reply_bytes, reply_hang_up, reply_status},
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -25,6 +25,11 @@ pub(super) const MCP_TOOL: &str = "mcp__bench__note";
 
 /// Name of the tool whose results have a size.
 pub(super) const PAGE_TOOL: &str = "page";
+
+/// Number of answers with setbacks that the validator corrects.
+const BAD_ANSWERS: usize = 2;
+/// The wait that a 429 states, in milliseconds.
+const RETRY_AFTER_MS: &str = "100";
 
 /// Name of a second model of the same server, which can be made unavailable.
 pub(super) const UNSTEADY: &str = "unsteady";
@@ -38,12 +43,14 @@ pub(super) struct Answers {
     pub(super) rounds: usize,
     /// Name of the called tool, as the agent knows it.
     pub(super) tool: &'static str,
+    /// Every execution first gets a 429, then [`BAD_ANSWERS`] answers that are no JSON.
+    pub(super) setbacks: bool,
     pub(super) protocol: Protocol,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { delay: Duration::ZERO, rounds: 0, tool: TOOL, protocol: Protocol::default() }
+        Self { delay: Duration::ZERO, rounds: 0, tool: TOOL, setbacks: false, protocol: Protocol::default() }
     }
 }
 
@@ -58,6 +65,8 @@ struct Seen {
     requests: AtomicU64,
     /// Time of the first request for each execution number.
     first: Mutex<HashMap<u64, Instant>>,
+    /// Number of requests of each execution number that had a setback.
+    setbacks: Mutex<HashMap<u64, usize>>,
     /// Receives the requests since [`Model::take_over`].
     taken_over: OnceLock<mpsc::UnboundedSender<UnansweredRequest>>,
 }
@@ -68,19 +77,25 @@ pub(super) struct UnansweredRequest {
     pub(super) at: Instant,
     /// Size of the request body.
     pub(super) bytes: usize,
-    reply: oneshot::Sender<Bytes>,
+    /// Number in the execution's input.
+    pub(super) number: Option<u64>,
+    reply: oneshot::Sender<Reply>,
 }
 
 impl UnansweredRequest {
     /// Answers with a tool call; `round` makes its id unique within the execution.
     pub(super) fn call(self, tool: &str, round: usize, arguments: &str) {
-        // A receiver that is gone means that the worker has hung up.
-        let _ = self.reply.send(call(tool, round, arguments));
+        self.answer(stream(call(tool, round, arguments)));
     }
 
     /// Answers with the end of the execution.
     pub(super) fn end(self) {
-        let _ = self.reply.send(end());
+        self.answer(stream(end()));
+    }
+
+    pub(super) fn answer(self, reply: Reply) {
+        // A receiver that is gone means that the worker has hung up.
+        let _ = self.reply.send(reply);
     }
 }
 
@@ -124,23 +139,23 @@ impl Model {
     }
 }
 
-/// The benchmark's answer to a request of `bytes` bytes; `None` if it gives none.
-async fn ask(benchmark: &mpsc::UnboundedSender<UnansweredRequest>, bytes: usize) -> Option<Bytes> {
+/// The benchmark's answer to a request; `None` if it gives none.
+async fn ask(benchmark: &mpsc::UnboundedSender<UnansweredRequest>, body: &[u8]) -> Option<Reply> {
     let (reply, answered) = oneshot::channel();
-    benchmark.send(UnansweredRequest { at: Instant::now(), bytes, reply }).ok()?;
+    let request = UnansweredRequest { at: Instant::now(), bytes: body.len(), number: number(body), reply };
+    benchmark.send(request).ok()?;
     answered.await.ok()
 }
 
 async fn answer(request: Captured, answers: Answers, seen: Arc<Seen>) -> Reply {
     let body = &request.raw;
-    let reply = match seen.taken_over.get() {
-        Some(benchmark) => ask(benchmark, body.len()).await,
-        None => Some(planned(body, answers, &seen).await),
-    };
-    reply.map_or_else(reply_hang_up, |reply| reply_bytes("text/event-stream", reply))
+    match seen.taken_over.get() {
+        Some(benchmark) => ask(benchmark, body).await.unwrap_or_else(reply_hang_up),
+        None => planned(body, answers, &seen).await,
+    }
 }
 
-async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
+async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Reply {
     let asked_at = Instant::now();
     seen.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(number) = number(body) {
@@ -148,16 +163,46 @@ async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Bytes {
     }
     let results = count(body, br#""role":"tool""#);
     tokio::time::sleep(answers.delay).await;
-    if results < answers.rounds { call(answers.tool, results, &format!("{{\"round\": {results}}}")) } else { end() }
+    if results < answers.rounds {
+        stream(call(answers.tool, results, &format!("{{\"round\": {results}}}")))
+    } else if answers.setbacks {
+        setback(body, seen).unwrap_or_else(|| stream(end()))
+    } else {
+        stream(end())
+    }
 }
 
+/// The setback of this request; `None` when the execution has had all of them. The warm-up and the measurement use
+/// the same execution numbers, so the count starts again after each end.
+fn setback(body: &[u8], seen: &Seen) -> Option<Reply> {
+    let mut setbacks = seen.setbacks.lock().unwrap_or_else(PoisonError::into_inner);
+    let had = setbacks.entry(number(body)?).or_default();
+    let now = *had % (1 + BAD_ANSWERS + 1);
+    *had += 1;
+    match now {
+        0 => Some(reply_status(429, "Too many requests.").header("retry-after-ms", RETRY_AFTER_MS)),
+        1..=BAD_ANSWERS => Some(stream(answer_text("not JSON"))),
+        _ => None,
+    }
+}
+
+fn stream(reply: Bytes) -> Reply {
+    reply_bytes("text/event-stream", reply)
+}
+
+fn answer_text(text: &str) -> Bytes {
+    let text = text.replace('"', "\\\"");
+    Bytes::from(format!(
+        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"content\":\
+         \"{text}\"}},\"finish_reason\":null}}]}}\n\n\
+         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}],\
+         \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
+    ))
+}
+
+/// The answer that ends the execution.
 fn end() -> Bytes {
-    Bytes::from_static(
-        b"data: {\"id\":\"b\",\"model\":\"bench\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\
-        \"{\\\"ok\\\": true}\"},\"finish_reason\":null}]}\n\n\
-        data: {\"id\":\"b\",\"model\":\"bench\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}],\
-        \"usage\":{\"prompt_tokens\":20,\"completion_tokens\":5}}\n\ndata: [DONE]\n\n",
-    )
+    answer_text(r#"{"ok": true}"#)
 }
 
 fn call(tool: &str, round: usize, arguments: &str) -> Bytes {

@@ -24,7 +24,7 @@ use super::{
     model::Answers,
 };
 use crate::verify::{
-    faults::FaultKind,
+    fault_kind::FaultKind,
     seen::{Evidence, Fault, Process, Submit},
     timing::{self, RateAfter, Spread},
 };
@@ -131,7 +131,7 @@ async fn kill_workers(args: &RecoveryArgs, environment: &mut BenchEnvironment) -
         faults,
         processes,
         workers: workers.into_iter().map(|one| (one.id, one)).collect::<HashMap<_, _>>(),
-        executions: environment.store.audited_executions(NUMBER, "").await?,
+        executions: environment.store.audited_executions(NUMBER, "", 0).await?,
         attempts: environment.store.audited_attempts().await?,
         load: Some(period),
         ..Evidence::default()

@@ -28,6 +28,9 @@ pub(super) struct ThroughputArgs {
     /// Then measure on new servers with the tool over MCP (streamable HTTP) instead of in the worker
     #[arg(long, requires = "rounds")]
     mcp: bool,
+    /// Answer each execution first with a 429 and two texts that the validator corrects
+    #[arg(long)]
+    setbacks: bool,
     /// Number of finished executions in the database before the measurement
     #[arg(long, default_value_t = 0)]
     stored: i32,
@@ -73,7 +76,7 @@ pub(super) async fn run(args: ThroughputArgs, context: &Context) -> anyhow::Resu
 }
 
 async fn measure(bare: Bare, args: &ThroughputArgs, tool: &'static str) -> anyhow::Result<Measured> {
-    let answers = Answers { rounds: args.rounds, tool, ..Answers::default() };
+    let answers = Answers { rounds: args.rounds, tool, setbacks: args.setbacks, ..Answers::default() };
     let options = EnvironmentOptions {
         concurrency: args.concurrency,
         answers,
@@ -95,7 +98,8 @@ async fn measure(bare: Bare, args: &ThroughputArgs, tool: &'static str) -> anyho
 impl Measured {
     fn json(&self, args: &ThroughputArgs, floor: &Floor) -> Value {
         self.costs.add_to(json!({
-            "executions": args.executions, "tool_rounds": args.rounds, "stored_before": args.stored,
+            "executions": args.executions, "tool_rounds": args.rounds, "setbacks": args.setbacks,
+            "stored_before": args.stored,
             "executions_per_second": self.rate, "ratio_to_floor": self.rate / floor.per_second(),
             "turns_per_second": self.rate * (args.rounds + 1) as f64, "model_calls": self.model_calls,
         }))

@@ -19,21 +19,27 @@ use longhaul_sdk::{
 };
 use longhaul_store::{
     Store, StoreOptions,
-    api_keys::{Pepper, Scope},
+    tenants::api_keys::{Pepper, Scope},
 };
 use longhaul_testkit::{model::Switch, proxy::FaultProxy};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::{model_server, seen::Process};
+use super::seen::Process;
 
+/// Name of the tool server in the agent.
+pub(super) const TOOL_SERVER: &str = "verify";
+/// Text before the number of an execution in its first message.
+pub(super) const MARK: &str = "verify execution ";
 /// Key of the definition of plain executions, and of its agent.
 pub(super) const DEFINITION: &str = "verify";
 /// Key of the definition and agent whose charges wait for an approval.
 pub(super) const APPROVALS: &str = "verify-approvals";
 /// Key of the definition and agent that starts two sub-agents.
 pub(super) const TREE: &str = "verify-tree";
+/// Key of the definition and agent whose executions memory takes.
+pub(super) const REMEMBERED: &str = "verify-remembered";
 pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
 /// Header in which a worker names its process to the model server and the tool server. One word, because a shell does
 /// not pass on an environment variable with a hyphen.
@@ -47,6 +53,8 @@ pub(super) const DRAIN_LIMIT: Duration = Duration::from_secs(45);
 const DRAIN_SECONDS: &str = "30";
 /// Executions a worker runs at a time, more than the load ever needs.
 const CONCURRENCY: &str = "500";
+/// Children of a tenant that run at a time: more than the default, so that what an outage held up is over in time.
+const MAX_RUNNING_CHILDREN: &str = "64";
 const SLOTS: u32 = 2_000;
 const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Prefix of the queue's keys; the configuration's default.
@@ -287,6 +295,7 @@ impl Member {
                 (PROCESS_VARIABLE, name.clone()),
                 ("LONGHAUL__WORKER__CONCURRENCY", CONCURRENCY.into()),
                 ("LONGHAUL__WORKER__DRAIN_SECONDS", DRAIN_SECONDS.into()),
+                ("LONGHAUL__SUB_AGENTS__MAX_RUNNING", MAX_RUNNING_CHILDREN.into()),
             ]
             .map(|(key, value)| (key.to_owned(), value)),
         );
@@ -318,26 +327,32 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
         "effects": { "look": "read_only", "put": "idempotent" },
     }))?;
     let mut agent = AgentSpec::new(DEFINITION, "Do as you are told.");
-    agent.mcp_servers.insert(model_server::TOOL_SERVER.into(), tools);
+    agent.mcp_servers.insert(TOOL_SERVER.into(), tools);
+    // Sessions end long after the run.
+    agent.memory.enabled = Some(false);
     store.put_shared_agent(&agent).await?;
+    let mut remembered = AgentSpec { key: REMEMBERED.into(), ..agent.clone() };
+    remembered.memory.enabled = Some(true);
+    store.put_shared_agent(&remembered).await?;
     let asking = AgentSpec {
         key: APPROVALS.into(),
         approvals: serde_json::from_value(json!({
-            "rules": [{ "tool": format!("mcp__{}__charge", model_server::TOOL_SERVER), "access": "ask" }],
+            "rules": [{ "tool": format!("mcp__{}__charge", TOOL_SERVER), "access": "ask" }],
         }))?,
         ..agent
     };
     store.put_shared_agent(&asking).await?;
     let mut tree = AgentSpec::new(TREE, "Do as you are told.");
-    tree.tools = serde_json::from_value(json!([{ "name": SPAWN_SUB_AGENT, "settings": { "agents": [DEFINITION] } }]))?;
+    let settings = json!({ "agents": [DEFINITION], "tools": ["*"] });
+    tree.tools = serde_json::from_value(json!([{ "name": SPAWN_SUB_AGENT, "settings": settings }]))?;
     store.put_shared_agent(&tree).await?;
     let mut definition = DefinitionSpec::new(DEFINITION, DEFINITION);
     // More slots than executions ever run at once: every claim takes a slot and every end clears it, under every
     // fault, and no execution waits for one.
     definition.concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: SLOTS }];
-    definition.prompt = Some(format!("{}{{{{ input.number }}}}", model_server::MARK));
+    definition.prompt = Some(format!("{MARK}{{{{ input.number }}}}"));
     store.put_shared_definition(&definition).await?;
-    for other in [APPROVALS, TREE] {
+    for other in [APPROVALS, TREE, REMEMBERED] {
         let other = DefinitionSpec { key: other.into(), agent_key: other.into(), ..definition.clone() };
         store.put_shared_definition(&other).await?;
     }

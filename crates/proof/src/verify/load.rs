@@ -21,7 +21,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    fleet::{APPROVALS, DEFINITION, Fleet, TREE},
+    fleet::{APPROVALS, DEFINITION, Fleet, MARK, REMEMBERED, TREE},
+    mix::{CHILDREN_FROM, Kind, Mix},
     seen::Submit,
 };
 
@@ -37,32 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Every tenth submit is sent again after its answer and must return the same execution.
 const SENT_AGAIN: i64 = 10;
 
-/// The shape of an execution, derived from its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Model turns and tool calls.
-    Plain,
-    /// As plain, but each charge waits for an approval.
-    Approvals,
-    /// Two sub-agents under one budget.
-    Tree,
-}
-
-/// One execution in ten is a tree, and one in ten needs approvals.
-pub(super) fn kind(number: i64) -> Kind {
-    match number % 10 {
-        _ if number >= CHILDREN_FROM => Kind::Plain,
-        3 => Kind::Tree,
-        7 => Kind::Approvals,
-        _ => Kind::Plain,
-    }
-}
-
-/// Children of execution `n` have the numbers `n + CHILDREN_FROM` and `n + 2 * CHILDREN_FROM`.
-pub(super) const CHILDREN_FROM: i64 = 1_000_000_000;
-/// Caps of a tree, in model calls and tokens: more than it can spend under faults, so that it never waits for a
-/// top-up.
-const TREE_BUDGET: (u32, u32) = (200, 20_000_000);
+/// Numbers of executions for each session: ten messages, which arrive faster than they are answered.
+const SESSION_SPAN: i64 = 100;
+/// The last message of each session, as a remainder of the span. It interrupts the one that is answered.
+const INTERRUPTS: i64 = 95;
 
 /// The submits so far, as the load saw them.
 #[derive(Clone, Default)]
@@ -97,14 +76,14 @@ pub(super) struct Submitter {
     client: reqwest::Client,
     url: String,
     key: String,
+    mix: Mix,
     submits: Submits,
 }
 
 impl Submitter {
-    pub(super) fn new(fleet: &Fleet) -> anyhow::Result<Self> {
+    pub(super) fn new(fleet: &Fleet, mix: Mix) -> anyhow::Result<Self> {
         let client = http::client(&http::HttpOptions::default()).context("build the HTTP client")?;
-        let url = format!("{}/v1/executions", fleet.url);
-        Ok(Self { client, url, key: fleet.key.clone(), submits: Submits::default() })
+        Ok(Self { client, url: fleet.url.clone(), key: fleet.key.clone(), mix, submits: Submits::default() })
     }
 
     pub(super) fn submits(&self) -> Submits {
@@ -145,15 +124,15 @@ impl Submitter {
         while wanted > 0 && started.elapsed() < 2 * PATIENCE {
             self.submits.edit(number, |submit| submit.tries += 1);
             match self.send(number).await {
-                Sent::Answered(id) => {
+                Ok(id) => {
                     self.submits.edit(number, |submit| submit.answers.push(id));
                     wanted -= 1;
                 }
-                Sent::Refused(reason) => {
+                Err(NoAnswer::Refused(reason)) => {
                     self.submits.edit(number, |submit| submit.refused = Some(reason));
                     return;
                 }
-                Sent::Unanswered => {
+                Err(NoAnswer::Passing) => {
                     sleep(pause).await;
                     pause = (2 * pause).min(longest);
                 }
@@ -161,38 +140,82 @@ impl Submitter {
         }
     }
 
-    async fn send(&self, number: i64) -> Sent {
-        let mut body = json!({ "input": { "number": number }, "metadata": { NUMBER: number } });
-        body["definition"] = match kind(number) {
-            Kind::Plain => DEFINITION,
-            Kind::Approvals => APPROVALS,
-            Kind::Tree => {
-                let (calls, tokens) = TREE_BUDGET;
-                body["budget"] = json!({ "max_model_calls": calls, "max_tokens": tokens });
-                TREE
+    async fn send(&self, number: i64) -> Result<ExecutionId, NoAnswer> {
+        let key = format!("verify-{number}");
+        let (path, body, id) = match self.mix.kind(number) {
+            Kind::Plain => ("/v1/executions".into(), self.execution(DEFINITION, number), "id"),
+            Kind::Approvals => ("/v1/executions".into(), self.execution(APPROVALS, number), "id"),
+            Kind::Tree => ("/v1/executions".into(), self.execution(TREE, number), "id"),
+            Kind::Remembered => ("/v1/executions".into(), self.execution(REMEMBERED, number), "id"),
+            Kind::Message => {
+                let session = self.session(number).await?;
+                let policy = if number % SESSION_SPAN == INTERRUPTS { "interrupt" } else { "enqueue" };
+                let body = json!({ "message": format!("{MARK}{number}"), "on_busy": policy });
+                (format!("/v1/sessions/{session}/messages"), body, "execution_id")
             }
+            Kind::Project => ("/v1/projects".into(), self.project(number), "id"),
+        };
+        let answer = self.post(&path, &key, &body).await?;
+        // A project answers with an id of its own kind.
+        let id = answer[id].as_str().and_then(|id| id.trim_start_matches("proj_").parse().ok()).map(ExecutionId);
+        id.ok_or_else(|| NoAnswer::Refused(format!("an answer without an id: {answer}")))
+    }
+
+    fn execution(&self, definition: &str, number: i64) -> Value {
+        let mut body = json!({
+            "definition": definition, "input": { "number": number }, "metadata": { NUMBER: number },
+        });
+        if let Some(budget) = self.mix.budget(number) {
+            body["budget"] = budget;
         }
-        .into();
-        let request = self.client.post(&self.url).bearer_auth(&self.key).header("prefer", "return=minimal");
-        let sent = request.header("idempotency-key", format!("verify-{number}")).json(&body);
+        body
+    }
+
+    /// A project of a first task, two that depend on it, and a last one.
+    fn project(&self, number: i64) -> Value {
+        let plan =
+            [(1, "first", &[][..]), (2, "left", &["first"]), (3, "right", &["first"]), (4, "last", &["left", "right"])];
+        let tasks = plan.map(|(place, key, depends_on)| {
+            let prompt = format!("{MARK}{}", number + place * CHILDREN_FROM);
+            json!({ "key": key, "prompt": prompt, "depends_on": depends_on })
+        });
+        json!({
+            "goal": "a project of verify", "agent_id": DEFINITION, "plan": { "tasks": tasks },
+            "metadata": { NUMBER: number }, "budget": self.mix.budget(number),
+        })
+    }
+
+    /// Begins the session of a message, or finds it by its idempotency key.
+    async fn session(&self, number: i64) -> Result<String, NoAnswer> {
+        let key = format!("verify-session-{}", number / SESSION_SPAN);
+        let body = json!({ "agent": DEFINITION, "budget": self.mix.budget(number) });
+        let answer = self.post("/v1/sessions", &key, &body).await?;
+        let id = answer["id"].as_str().map(str::to_owned);
+        id.ok_or_else(|| NoAnswer::Refused(format!("an answer without an id: {answer}")))
+    }
+
+    /// The body of a 2xx answer.
+    async fn post(&self, path: &str, key: &str, body: &Value) -> Result<Value, NoAnswer> {
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let request = request.header("prefer", "return=minimal").header("idempotency-key", key).json(body);
         let answered = async {
-            let answer = sent.send().await?;
+            let answer = request.send().await?;
             Ok::<_, reqwest::Error>((answer.status(), answer.json::<Value>().await?))
         };
-        let Ok(Ok((status, body))) = timeout(ANSWER_LIMIT, answered).await else { return Sent::Unanswered };
+        let Ok(Ok((status, body))) = timeout(ANSWER_LIMIT, answered).await else { return Err(NoAnswer::Passing) };
         if status.is_success() {
-            let id = body["id"].as_str().and_then(|id| id.parse().ok()).map(ExecutionId);
-            return id.map_or_else(|| Sent::Refused(format!("{status} without an id: {body}")), Sent::Answered);
+            return Ok(body);
         }
         let is_passing =
             status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
-        if is_passing { Sent::Unanswered } else { Sent::Refused(format!("{status}: {body}")) }
+        Err(if is_passing { NoAnswer::Passing } else { NoAnswer::Refused(format!("{status}: {body}")) })
     }
 }
 
-/// The result of one request.
-enum Sent {
-    Answered(ExecutionId),
+/// The reason why a request gave no result.
+enum NoAnswer {
+    /// No repeat can change it.
     Refused(String),
-    Unanswered,
+    /// No answer, or one that says to try again.
+    Passing,
 }

@@ -7,9 +7,11 @@
 
 mod approver;
 pub mod audit;
-pub mod faults;
+pub mod fault_kind;
+mod faults;
 mod fleet;
 mod load;
+mod mix;
 mod model_server;
 mod options;
 mod report;
@@ -40,9 +42,10 @@ pub use options::VerifyArgs;
 
 use self::{
     approver::Approver,
-    fleet::{Counters, Fleet},
+    fleet::{Counters, Fleet, MARK},
     load::{NUMBER, Submits, Submitter},
-    model_server::{MARK, ModelServer},
+    mix::UPDATES_FROM,
+    model_server::ModelServer,
     report::Report,
     roll::Roll,
     schedule::{Pace, Random, Schedule},
@@ -109,7 +112,7 @@ async fn drive(
     sources: Sources,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Option<Evidence>> {
-    let (model, tools) = (ModelServer::start().await?, ToolServer::start().await?);
+    let (model, tools) = (ModelServer::start(args.mix()).await?, ToolServer::start().await?);
     let counters = Counters { model_url: model.url(), model: model.switch(), tools_url: tools.url() };
     let mut environment = sources.environment;
     environment.retain(|name, _| INHERITED.contains(&name.as_str()));
@@ -130,7 +133,7 @@ async fn drive(
 
 /// Runs the load and the faults, waits until the fleet is idle, and reads the rows.
 async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Result<Evidence> {
-    let submitter = Submitter::new(fleet)?;
+    let submitter = Submitter::new(fleet, args.mix())?;
     let (submits, end) = (submitter.submits(), CancellationToken::new());
     let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
     let _approver = AbortOnDropHandle::new(tokio::spawn(Approver::new(fleet)?.run()));
@@ -189,10 +192,13 @@ async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
 async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
     Ok(Evidence {
         workers: patiently(|| roll.all(store)).await?,
-        executions: patiently(|| store.audited_executions(NUMBER, MARK)).await?,
+        executions: patiently(|| store.audited_executions(NUMBER, MARK, UPDATES_FROM)).await?,
         attempts: patiently(|| store.audited_attempts()).await?,
         steps: patiently(|| store.audited_steps()).await?,
         budgets: patiently(|| store.audited_budgets()).await?,
+        memories: patiently(|| store.audited_memories()).await?,
+        projects: patiently(|| store.audited_projects(NUMBER)).await?,
+        transcripts: patiently(|| store.audited_transcripts()).await?,
         histories: patiently(|| store.broken_histories()).await?,
         leftovers: patiently(|| store.leftovers()).await?,
         ..Evidence::default()

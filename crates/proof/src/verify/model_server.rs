@@ -11,23 +11,23 @@ use longhaul_testkit::{
     http_server::StartError,
     model::{self, Captured, Ev, Reply, Switch, ev_call, ev_text, reply_events, reply_status},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    fleet::{DEFINITION, PROCESS_HEADER, SPAWN_SUB_AGENT},
-    load::{CHILDREN_FROM, Kind, kind},
+    fleet::{DEFINITION, MARK, PROCESS_HEADER, SPAWN_SUB_AGENT, TOOL_SERVER},
+    mix::{CHILDREN_FROM, Kind, Mix, UPDATES_FROM},
     seen::{CountedTool, SeenRequest},
 };
 
-/// Name of the tool server in the agent.
-pub(super) const TOOL_SERVER: &str = "verify";
-/// Text before the number of an execution in its first message.
-pub(super) const MARK: &str = "verify execution ";
 /// Shortest and longest delay of an answer, in milliseconds.
 const THINKS_MS: (u64, u64) = (60, 240);
 /// Pause between the pieces of a streamed answer, so that calls can start while it streams.
 const BETWEEN_PIECES: Duration = Duration::from_millis(15);
 
+/// Begin of the instructions of a memory update.
+const MEMORY_PROMPT: &str = "You keep the memory";
+/// Text before the number of an execution in the exchange that memory takes: its input.
+const REMEMBERED_INPUT: &str = r#"{"number":"#;
 /// The running server, stopped when dropped.
 pub(super) struct ModelServer {
     server: model::ModelServer,
@@ -52,11 +52,11 @@ impl Log {
 }
 
 impl ModelServer {
-    pub(super) async fn start() -> Result<Self, StartError> {
+    pub(super) async fn start(mix: Mix) -> Result<Self, StartError> {
         let log = Log::default();
         let server = model::ModelServer::builder().lax().start().await?;
         let own = log.clone();
-        server.answer_with(move |request| answer(&own, request));
+        server.answer_with(move |request| answer(&own, &mix, request));
         Ok(Self { server, log })
     }
 
@@ -90,8 +90,8 @@ fn plan(execution: i64, turn: usize) -> Vec<(i64, CountedTool)> {
 }
 
 /// The calls of a turn, as the model proposes them.
-fn proposed_calls(execution: i64, turn: usize) -> Vec<Ev> {
-    if kind(execution) == Kind::Tree {
+fn proposed_calls(mix: &Mix, execution: i64, turn: usize) -> Vec<Ev> {
+    if mix.kind(execution) == Kind::Tree {
         return if turn == 0 { vec![spawn_call(execution)] } else { Vec::new() };
     }
     plan(execution, turn).into_iter().map(|call| counted_call(execution, call)).collect()
@@ -113,40 +113,76 @@ struct Question {
     process: String,
     key: String,
     execution: i64,
+    /// Index of the turn within the execution.
     turn: usize,
+    /// Numbers of the earlier messages of its session.
+    before: Vec<i64>,
 }
 
 impl Question {
     fn read(request: &Captured) -> Option<Self> {
         let header = |name| request.header(name).map(str::to_owned);
         let (process, key) = (header(PROCESS_HEADER)?, header("idempotency-key")?);
-        let messages = request.messages().iter();
-        let texts = messages.filter(|message| message["role"] == "user").map(Value::to_string);
-        let execution = texts.filter_map(|text| marked_number(&text)).next()?;
-        Some(Self { process, key, execution, turn: request.replies() })
+        if let Some(source) = remembered_number(request) {
+            let turn = request.replies();
+            return Some(Self { process, key, execution: source + UPDATES_FROM, turn, before: Vec::new() });
+        }
+        let (mut before, mut turn) = (Vec::new(), 0);
+        for message in request.messages() {
+            match message["role"].as_str() {
+                Some("user") => {
+                    if let Some(number) = marked_number(&message.to_string()) {
+                        before.push(number);
+                        turn = 0;
+                    }
+                }
+                Some("assistant") => turn += 1,
+                _ => {}
+            }
+        }
+        Some(Self { process, key, execution: before.pop()?, turn, before })
     }
 }
 
-fn marked_number(text: &str) -> Option<i64> {
-    let rest = &text[text.find(MARK)? + MARK.len()..];
+/// Number of the execution that a memory update is asked about.
+fn remembered_number(request: &Captured) -> Option<i64> {
+    let [system, user, ..] = request.messages() else { return None };
+    system["content"].as_str().filter(|text| text.starts_with(MEMORY_PROMPT))?;
+    number_after(user["content"].as_str()?, REMEMBERED_INPUT)
+}
+
+/// The number after the mark in a text.
+pub(super) fn marked_number(text: &str) -> Option<i64> {
+    number_after(text, MARK)
+}
+
+fn number_after(text: &str, mark: &str) -> Option<i64> {
+    let rest = &text[text.find(mark)? + mark.len()..];
     rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len())].parse().ok()
 }
 
-fn answer(log: &Log, request: &Captured) -> Reply {
-    let Some(Question { process, key, execution, turn }) = Question::read(request) else {
+fn answer(log: &Log, mix: &Mix, request: &Captured) -> Reply {
+    let Some(Question { process, key, execution, turn, before }) = Question::read(request) else {
         return reply_status(400, "not a question of this fleet");
     };
     let number = {
         let at = SystemClock::new().now();
         let mut asked = log.lock();
         let number = asked.len();
-        asked.push(SeenRequest { number, key, process, execution, turn, at, answered_at: None });
+        asked.push(SeenRequest { number, key, process, execution, turn, before, at, answered_at: None });
         number
     };
     let (least, most) = THINKS_MS;
     let spread = (execution.unsigned_abs() * 31 + turn as u64 * 17) % (most - least);
-    let calls = proposed_calls(execution, turn);
-    let text = if calls.is_empty() { format!(r##"{{"done": "#{number}#"}}"##) } else { format!("answer #{number}#") };
+    let calls = if execution >= UPDATES_FROM { Vec::new() } else { proposed_calls(mix, execution, turn) };
+    let text = if execution >= UPDATES_FROM {
+        let entity = json!({ "name": format!("#{number}#"), "kind": "answer" });
+        json!({ "entities": [entity], "relations": [] }).to_string()
+    } else if calls.is_empty() {
+        format!(r##"{{"done": "#{number}#"}}"##)
+    } else {
+        format!("answer #{number}#")
+    };
     let log = log.clone();
     let reply = reply_events([ev_text(&text)].into_iter().chain(calls))
         .usage(100, 20)

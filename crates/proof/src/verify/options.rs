@@ -2,7 +2,12 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::faults::FaultKind;
+use clap::ValueEnum as _;
+
+use super::{
+    fault_kind::FaultKind,
+    mix::{Mix, Part},
+};
 
 /// Break a fleet on private servers on purpose, and prove that nothing was lost or done twice
 #[derive(Debug, clap::Args)]
@@ -16,6 +21,7 @@ Examples:
   longhaul verify --duration 10m --report verify.json
   longhaul verify --seed 7 --faults kill-worker,pause-worker,postgres-restart
   longhaul verify --faults rolling-restart --every 20s --duration 5m
+  longhaul verify --with sessions,approvals --faults kill-worker,kill-api
 
 docs/reference/verify.md says what it proves, what it does not, and how to read the report.")]
 pub struct VerifyArgs {
@@ -28,6 +34,9 @@ pub struct VerifyArgs {
     /// Executions submitted per second
     #[arg(long, value_name = "N", default_value_t = 20.0, value_parser = read_rate)]
     pub(super) rate: f64,
+    /// Load beside plain executions, separated by commas; all of it if absent
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_enum)]
+    pub(super) with: Vec<Part>,
     /// Number of worker processes
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..=32))]
     pub(super) workers: u8,
@@ -50,6 +59,10 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
+    pub(super) fn mix(&self) -> Mix {
+        Mix::of(if self.with.is_empty() { Part::value_variants() } else { &self.with })
+    }
+
     /// The selected faults, each once.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
         let asked = |kind: &FaultKind| self.faults.is_empty() || self.faults.contains(kind);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     audit::{Finding, Findings, Window},
-    faults::FaultKind,
+    fault_kind::FaultKind,
     options::VerifyArgs,
     seen::Evidence,
     timing::{self, BAR, RateAfter, Spread},
@@ -80,11 +80,19 @@ impl Report {
         });
         let processes = evidence.processes.iter().map(|process| json!({ "name": process.name, "pid": process.pid }));
         let finished = evidence.executions.iter().filter(|execution| execution.status == "FINISHED").count();
+        let interrupted = evidence
+            .executions
+            .iter()
+            .filter(|execution| execution.turn.is_some() && execution.failure_code.as_deref() == Some("cancelled"));
         Self {
             bars,
             counts: vec![
                 ("executions submitted", evidence.submits.len()),
                 ("executions FINISHED", finished),
+                ("sessions", evidence.transcripts.len()),
+                ("messages interrupted", interrupted.count()),
+                ("executions remembered", evidence.memories.len()),
+                ("projects", evidence.projects.len()),
                 ("leases", evidence.attempts.len()),
                 ("leases lost", evidence.attempts.iter().filter(|attempt| attempt.outcome == "lost").count()),
                 ("model calls", evidence.asked.len()),
@@ -102,7 +110,7 @@ impl Report {
                 "started_at": started, "seed": seed, "rate_per_second": args.rate,
                 "duration_seconds": evidence.load.map(|(from, until)| (until - from).num_seconds()),
                 "every_seconds": args.every.map(|every| every.as_secs()),
-                "workers": args.workers, "timing": args.timing,
+                "workers": args.workers, "timing": args.timing, "with": args.mix().names(),
                 "processors": std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             }),
             faults: faults.collect(),
@@ -196,7 +204,7 @@ impl Report {
 }
 
 fn zero_bars(findings: &Findings) -> Vec<Bar> {
-    let lists: [(&'static str, &[Finding]); 10] = [
+    let lists: [(&'static str, &[Finding]); 13] = [
         ("lost", &findings.lost),
         ("stuck", &findings.stuck),
         ("failed", &findings.failed),
@@ -206,6 +214,9 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
         ("stale writes accepted", &findings.stale_writes),
         ("budgets overshot or undercharged", &findings.budgets),
         ("histories broken", &findings.histories),
+        ("transcripts broken", &findings.transcripts),
+        ("episodes missing or doubled", &findings.memories),
+        ("tasks out of order", &findings.tasks),
         ("left over", &findings.leftovers),
     ];
     let bars = lists.into_iter().map(|(name, found)| Bar {

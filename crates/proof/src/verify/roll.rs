@@ -7,7 +7,7 @@ use std::{
 };
 
 use longhaul_shared::domain::WorkerId;
-use longhaul_store::{Store, StoreError, audit::AuditedWorker};
+use longhaul_store::{Store, StoreError, proof::audit::AuditedWorker};
 use tokio::time::interval;
 use tokio_util::task::AbortOnDropHandle;
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::faults::FaultKind;
+use super::fault_kind::FaultKind;
 
 /// Time of undisturbed load before the first fault.
 const WARM_UP: Duration = Duration::from_secs(4);

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::domain::{ExecutionId, WorkerId};
-use longhaul_store::audit::{
-    AuditedAttempt, AuditedBudget, AuditedExecution, AuditedStep, AuditedWorker, BrokenHistory, Leftovers,
+use longhaul_store::proof::audit::{
+    AuditedAttempt, AuditedBudget, AuditedExecution, AuditedMemory, AuditedProject, AuditedStep, AuditedTranscript,
+    AuditedWorker, BrokenHistory, Leftovers,
 };
 
-use super::faults::FaultKind;
+use super::fault_kind::{FaultKind, FaultScope};
 
 /// Lease of a worker: the default, which the fleet uses.
 pub const LEASE: TimeDelta = TimeDelta::seconds(6);
@@ -40,6 +41,12 @@ pub struct Evidence {
     pub steps: Vec<AuditedStep>,
     /// Budgets of execution trees.
     pub budgets: Vec<AuditedBudget>,
+    /// Executions that memory takes.
+    pub memories: Vec<AuditedMemory>,
+    /// Projects with their tasks.
+    pub projects: Vec<AuditedProject>,
+    /// Transcripts of the sessions.
+    pub transcripts: Vec<AuditedTranscript>,
     /// Executions with an inconsistent history.
     pub histories: Vec<BrokenHistory>,
     /// Rows left behind at the end.
@@ -80,8 +87,10 @@ pub struct SeenRequest {
     pub process: String,
     /// Number of the execution.
     pub execution: i64,
-    /// Index of the turn, from the number of earlier answers in the request.
+    /// Index of the turn within the execution, from the number of earlier answers in the request.
     pub turn: usize,
+    /// Numbers of the earlier messages of its session that the request repeats, in order.
+    pub before: Vec<i64>,
     pub at: DateTime<Utc>,
     /// Time at which the whole answer had been handed to the connection; `None` if the client was gone.
     pub answered_at: Option<DateTime<Utc>>,
@@ -160,15 +169,4 @@ impl Fault {
             FaultScope::Nobody => false,
         }
     }
-}
-
-/// The processes whose journal writes a fault may interrupt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultScope {
-    /// The victim process.
-    Victim,
-    /// Every process.
-    Everybody,
-    /// No process: the fault must not cause any repeated request or effect.
-    Nobody,
 }

@@ -8,8 +8,8 @@ use longhaul_shared::domain::ExecutionId;
 use serde::Serialize;
 
 use super::{
-    faults::FaultKind,
-    load::CHILDREN_FROM,
+    fault_kind::FaultKind,
+    mix::CHILDREN_FROM,
     seen::{Evidence, Fault, LEASE},
 };
 
@@ -52,14 +52,16 @@ impl Spread {
     }
 }
 
-/// Time from submit to the first attempt, for executions submitted away from faults.
+/// Time from submit to the first attempt, for executions submitted away from faults. A message may wait for the one
+/// before it.
 pub(crate) fn start_latency(evidence: &Evidence) -> Spread {
     let settled = TimeDelta::seconds(BAR as i64);
     let is_disturbed = |at: DateTime<Utc>| {
         evidence.faults.iter().any(|fault| at > fault.from - TimeDelta::seconds(1) && at < fault.until + settled)
     };
+    let submitted = evidence.executions.iter();
     let submitted =
-        evidence.executions.iter().filter(|one| one.number < CHILDREN_FROM && !is_disturbed(one.created_at));
+        submitted.filter(|one| one.number < CHILDREN_FROM && one.turn.is_none() && !is_disturbed(one.created_at));
     Spread::of(submitted.filter_map(|one| Some((one.started_at? - one.created_at).as_seconds_f64())).collect())
 }
 
@@ -160,7 +162,7 @@ fn rate(ends: &[DateTime<Utc>], from: DateTime<Utc>, until: DateTime<Utc>) -> f6
 
 #[cfg(test)]
 mod tests {
-    use longhaul_store::audit::AuditedExecution;
+    use longhaul_store::proof::audit::AuditedExecution;
 
     use super::*;
     use crate::verify::seen::Submit;
@@ -185,6 +187,7 @@ mod tests {
             created_at: at(number * 100),
             started_at: Some(at(number * 100 + if number == 5 { 700 } else { 10 })),
             finished_at: Some(at(end)),
+            turn: None,
         };
         let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
         executions.extend((0..catching_up).map(|_| execution(0, from - 500)));

@@ -1,8 +1,6 @@
-//! Runs executions: wake-up → permit → claim → handler, on an apalis worker with a custom backend.
+//! Consumes executions: permit → wake-up or poll → claim → handler, one loop per process.
 //!
-//! `fetch` waits for permits and wake-ups and claims; `wakeups` pops wake-ups from Redis; `backend` passes claimed
-//! executions to the apalis worker, which runs each handler in its own tokio task. The apalis terms (worker, task)
-//! are used only in this folder.
+//! `wakeups` says when to claim; `apalis_worker` runs each handler in a tokio task of its own.
 //!
 //! Invariants:
 //! - nothing is claimed without a permit, and a permit is held until the handler returns it or ends;
@@ -13,70 +11,28 @@
 //! Retries and timeouts are not part of this module, but of Postgres: apalis layers would hold a slot while waiting
 //! and lose their state in a crash. Nor are business outcomes: handlers return none.
 
-mod backend;
-mod fetch;
+mod apalis_worker;
+mod config;
 mod wakeups;
 
 use std::{
-    any::Any,
     pin::pin,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
+    sync::{Arc, atomic::Ordering},
 };
 
-use apalis::layers::catch_panic::CatchPanicLayer;
-use apalis_core::{
-    error::AbortError,
-    monitor::{Monitor, MonitorError},
-    worker::{builder::WorkerBuilder, ext::parallelize::ParallelizeExt},
-};
+use apalis_core::monitor::MonitorError;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    task::{
-        JoinHandle,
-        coop::{Unconstrained, unconstrained},
-    },
+    time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{QueueError, QueueName, QueueOptions, keys::Keys};
-use backend::{ClaimedItem, Handover, HandoverBackend};
-use fetch::Fetch;
-use longhaul_shared::telemetry::metrics;
+use super::QueueError;
+pub use config::ConsumerConfig;
+
+use apalis_worker::{ClaimedItem, Handover, monitor};
+use longhaul_shared::telemetry::metrics::{self, ClaimReason};
 use wakeups::Wakeups;
-
-/// Settings of a consumer.
-#[derive(Debug, Clone)]
-pub struct ConsumerConfig {
-    /// Redis that holds the wake-ups.
-    pub redis: QueueOptions,
-    /// Queues to listen to. Must be the queues that `claim` serves.
-    pub queues: Vec<QueueName>,
-    /// Maximum executions per claim.
-    pub batch_max: usize,
-    /// Interval of claims while Redis answers and no wake-up arrives.
-    pub poll_idle: Duration,
-    /// True if `claim` takes every execution of its queues. If false, a wake-up that brought no execution is passed
-    /// on.
-    pub serves_all: Arc<AtomicBool>,
-    /// Interval of claims while Redis does not answer. Interval plus duration of a claim must stay below one
-    /// second.
-    pub poll_away: Duration,
-}
-
-impl ConsumerConfig {
-    /// Returns the default settings for a server and queues.
-    pub fn new(redis: QueueOptions, queues: Vec<QueueName>) -> Self {
-        Self {
-            redis,
-            queues,
-            batch_max: 256,
-            poll_idle: Duration::from_secs(5),
-            serves_all: Arc::new(AtomicBool::new(true)),
-            poll_away: Duration::from_millis(500),
-        }
-    }
-}
 
 /// Result of a claim.
 #[derive(Debug)]
@@ -127,8 +83,7 @@ where
     if config.queues.is_empty() {
         return Err(QueueError::NoQueues);
     }
-    let keys = Keys::new(&config.redis.prefix);
-    let wakeups = Wakeups::new(&config.redis, config.queues.iter().map(|queue| keys.wake(queue)).collect())?;
+    let wakeups = Wakeups::new(&config)?;
     let handover = Arc::new(Handover::new());
     let monitor = monitor(Arc::clone(&handover), handler);
     let worker = monitor.context();
@@ -170,64 +125,96 @@ where
     ran.map_err(|error| monitor_ended(Err(error)))
 }
 
+/// The loop that claims.
+struct Fetch<T, C> {
+    config: ConsumerConfig,
+    permits: Arc<Semaphore>,
+    claim: C,
+    wakeups: Wakeups,
+    handover: Arc<Handover<T>>,
+    shutdown: CancellationToken,
+}
+
+impl<T, C, CF> Fetch<T, C>
+where
+    C: Fn(usize) -> CF,
+    CF: Future<Output: Into<Fetched<T>>>,
+{
+    /// Runs until shutdown. Returns the results of a last claim that came too late for the handover.
+    async fn run(mut self) -> Vec<ClaimedItem<T>> {
+        let shutdown = self.shutdown.clone();
+        let mut last = LastClaim { at: None, was_full: false };
+        loop {
+            let (permits, reason) = tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Vec::new(),
+                ready = self.permits_and_reason(&last) => match ready {
+                    Some(ready) => ready,
+                    None => return Vec::new(),
+                },
+            };
+            let max = permits.num_permits();
+            // A claim in flight is never cancelled, because it may have committed.
+            let Fetched { items, has_more } = (self.claim)(max).await.into();
+            metrics::claims(reason, items.len());
+            if !self.config.serves_all.load(Ordering::Relaxed) {
+                self.wakeups.pass_on(items.len()).await;
+            }
+            last = LastClaim { at: Some(Instant::now()), was_full: has_more || items.len() >= max };
+            if let Err(unwanted) = self.handover.push(pair(items, permits)) {
+                return unwanted;
+            }
+        }
+    }
+
+    /// Waits for a permit, then for a reason to claim, and takes the other free permits. Returns `None` if the
+    /// caller closed the semaphore.
+    async fn permits_and_reason(&mut self, last: &LastClaim) -> Option<(OwnedSemaphorePermit, ClaimReason)> {
+        // Holds only one permit while waiting, because the caller may need the others.
+        let mut permits = Arc::clone(&self.permits).acquire_owned().await.ok()?;
+        let others = || self.permits.available_permits().min(self.config.batch_max.saturating_sub(1));
+        let reason = if last.was_full {
+            // The next claim serves these wake-ups. Left in the list, they would cause claims that find nothing.
+            self.wakeups.discard(others() + 1).await;
+            ClaimReason::Backlog
+        } else {
+            self.wakeups.reason_to_claim(others() + 1, last.at).await
+        };
+        // The caller may take permits in between. Then one permit suffices.
+        let others = u32::try_from(others()).unwrap_or(u32::MAX);
+        if let Ok(others) = Arc::clone(&self.permits).try_acquire_many_owned(others) {
+            permits.merge(others);
+        }
+        Some((permits, reason))
+    }
+}
+
+struct LastClaim {
+    /// `None` before the first claim, which needs no reason: there may be work from before this process.
+    at: Option<Instant>,
+    was_full: bool,
+}
+
+/// Pairs each item with a permit. Items beyond the permits break the contract of `claim`; they are dropped here,
+/// and the reconciliation of the worker with the database releases them within seconds.
+fn pair<T>(items: Vec<T>, mut permits: OwnedSemaphorePermit) -> Vec<ClaimedItem<T>> {
+    let claimed = items.len();
+    let held: Vec<_> =
+        items.into_iter().map_while(|item| permits.split(1).map(|permit| ClaimedItem { item, permit })).collect();
+    if held.len() < claimed {
+        tracing::error!(claimed, permits = held.len(), "a claim brought more executions than it was allowed to");
+    }
+    held
+}
+
 async fn release_all<T, RF: Future<Output = ()>>(release: &impl Fn(Vec<T>) -> RF, held: Vec<ClaimedItem<T>>) {
     if held.is_empty() {
         return;
     }
-    let (items, permits): (Vec<T>, Vec<_>) = held.into_iter().map(ClaimedItem::into_parts).unzip();
+    let (items, _permits): (Vec<T>, Vec<_>) = held.into_iter().map(|held| (held.item, held.permit)).unzip();
     metrics::unstarted_released(items.len());
     release(items).await;
-    drop(permits);
 }
-
-fn monitor<T, H, HF>(handover: Arc<Handover<T>>, handler: H) -> Monitor
-where
-    T: Send + 'static,
-    H: Fn(T, OwnedSemaphorePermit) -> HF + Clone + Send + Sync + 'static,
-    HF: Future<Output = ()> + Send + 'static,
-{
-    Monitor::new().register(move |_restarts| {
-        let handler = handler.clone();
-        WorkerBuilder::new("executions")
-            .backend(HandoverBackend::new(Arc::clone(&handover)))
-            // The first layer is the outermost, so the panic is caught inside the spawned task.
-            .parallelize(spawn_owned)
-            .layer(CatchPanicLayer::with_panic_handler(on_panic))
-            .build(move |held: ClaimedItem<T>| {
-                let handler = handler.clone();
-                async move {
-                    let (item, permit) = held.into_parts();
-                    handler(item, permit).await;
-                }
-            })
-    })
-}
-
-/// `tokio::spawn` alone would leave the task running after the waiting worker is gone. The wait is exempt from
-/// tokio's cooperative budget: apalis awaits all handlers in one tokio task, and if more than 128 end at once, the
-/// remaining handles would return pending and wake the task forever (measured: one core busy in an idle worker).
-fn spawn_owned<F>(future: F) -> Unconstrained<AbortOnDropHandle<F::Output>>
-where
-    F: Future<Output: Send> + Send + 'static,
-{
-    let task: JoinHandle<F::Output> = tokio::spawn(future);
-    unconstrained(AbortOnDropHandle::new(task))
-}
-
-fn on_panic(payload: &Box<dyn Any + Send>) -> AbortError {
-    let message = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    metrics::handler_panics();
-    tracing::error!(panic = message, "a handler panicked outside its attempt");
-    AbortError::new(PanicOutsideAttempt)
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("a handler panicked outside its attempt")]
-struct PanicOutsideAttempt;
 
 fn monitor_ended(ended: Result<(), MonitorError>) -> QueueError {
     let reason = ended.err().map_or_else(|| "no error given".to_owned(), |error| error.to_string());

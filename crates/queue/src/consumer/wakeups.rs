@@ -1,19 +1,28 @@
-//! Pops wake-ups from the lists of this worker's queues, on a dedicated connection (the ear).
+//! Reasons to claim: wake-ups from the lists of this worker's queues, popped on a dedicated connection (the ear),
+//! and timers.
 //!
-//! A pop in flight is kept across calls, so that the caller may stop listening (to poll Postgres) and resume
-//! without losing the wake-ups it returns. If no reply comes in time, the ear is *away* until Redis answers again;
-//! while it is late or away the caller polls. No method returns an error.
+//! The timers make the claims independent of Redis: the consumer polls Postgres every few seconds when idle, and
+//! twice a second while Redis is late or away. If no reply comes in time, the ear is *away* until Redis answers
+//! again. A pop in flight is kept across calls, so that a poll loses none of the wake-ups it returns. No method
+//! returns an error.
 
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use redis::RedisResult;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::super::{
-    QueueError, QueueOptions, keys::WAKE_LIST_TTL_SECONDS, link::Link, messages, producer::PUSH_SCRIPT,
+use super::{
+    super::{
+        QueueError,
+        keys::{Keys, WAKE_LIST_TTL_SECONDS},
+        link::Link,
+        messages,
+        producer::PUSH_SCRIPT,
+    },
+    config::ConsumerConfig,
 };
-use longhaul_shared::telemetry::metrics;
+use longhaul_shared::telemetry::metrics::{self, ClaimReason};
 
 /// Server-side timeout of a blocking pop: 1.3 commands per second while idle.
 const BLOCK: Duration = Duration::from_millis(750);
@@ -24,15 +33,6 @@ const GRACE: Duration = Duration::from_millis(150);
 /// reconnecting to a slow server does not help.
 const GIVE_UP: Duration = Duration::from_secs(3);
 
-/// Result of listening.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    /// Wake-ups were popped.
-    Wakeups,
-    /// Redis has just stopped answering.
-    Away,
-}
-
 pub(super) struct Wakeups {
     ear: EarState,
     away: bool,
@@ -41,6 +41,8 @@ pub(super) struct Wakeups {
     /// Wake-ups of the last pop, kept until the claim they caused has returned.
     heard: Popped,
     list_cap: usize,
+    poll_idle: Duration,
+    poll_away: Duration,
 }
 
 /// Wake-ups popped from one list.
@@ -59,34 +61,72 @@ enum EarState {
 }
 
 impl Wakeups {
-    pub(super) fn new(options: &QueueOptions, lists: Vec<String>) -> Result<Self, QueueError> {
-        let ear = Ear { link: Link::new(options, GIVE_UP)?, lists };
+    pub(super) fn new(config: &ConsumerConfig) -> Result<Self, QueueError> {
+        let keys = Keys::new(&config.redis.prefix);
+        let lists = config.queues.iter().map(|queue| keys.wake(queue)).collect();
+        let ear = Ear { link: Link::new(&config.redis, GIVE_UP)?, lists };
         Ok(Self {
             ear: EarState::Resting(Box::new(ear)),
             away: false,
             late_at: Instant::now(),
             heard: Popped::default(),
-            list_cap: options.list_cap,
+            list_cap: config.redis.list_cap,
+            poll_idle: config.poll_idle,
+            poll_away: config.poll_away,
         })
+    }
+
+    /// Waits for a reason to claim up to `count` executions; the last claim was at `claimed_at`, if there was one.
+    /// Cancel-safe.
+    pub(super) async fn reason_to_claim(&mut self, count: usize, claimed_at: Option<Instant>) -> ClaimReason {
+        loop {
+            let (wait_until, poll_at) = self.clocks(claimed_at);
+            tokio::select! {
+                biased;
+                reason = self.listen(count) => return reason,
+                () = sleep_until(wait_until) => {
+                    if Instant::now() >= poll_at {
+                        return ClaimReason::Poll;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the time of the next timer check, and the time of the next poll.
+    fn clocks(&self, claimed_at: Option<Instant>) -> (Instant, Instant) {
+        let now = Instant::now();
+        let Some(claimed_at) = claimed_at else { return (now, now) };
+        let late_at = match self.ear {
+            _ if self.away => now,
+            EarState::Popping(_) => self.late_at,
+            EarState::Resting(_) | EarState::Moving => now + BLOCK + GRACE,
+        };
+        if late_at <= now {
+            let poll_at = claimed_at + self.poll_away;
+            return (poll_at, poll_at);
+        }
+        let poll_at = claimed_at + self.poll_idle;
+        (poll_at.min(late_at), poll_at)
     }
 
     /// Waits until wake-ups arrive or Redis stops answering; pops at most `count` wake-ups. While Redis is away,
     /// this keeps reconnecting without returning. Cancel-safe: the pop in flight continues with the next call.
-    pub(super) async fn listen(&mut self, count: usize) -> Heard {
+    async fn listen(&mut self, count: usize) -> ClaimReason {
         loop {
             self.start(Pop { count, wait: Wait::Block });
             match self.answer().await {
                 Ok(popped) if popped.wakeups.is_empty() => {}
                 Ok(popped) => {
                     self.heard = popped;
-                    return Heard::Wakeups;
+                    return ClaimReason::Wakeup;
                 }
                 Err(error) => {
                     if !self.away {
                         self.away = true;
                         metrics::redis_away(true);
                         tracing::warn!(%error, "redis is away, polling postgres");
-                        return Heard::Away;
+                        return ClaimReason::Poll;
                     }
                 }
             }
@@ -117,12 +157,6 @@ impl Wakeups {
             self.ear = EarState::Popping(Box::pin(ear.push(list, push, self.list_cap)));
             let _ = timeout_at(Instant::now() + GRACE, self.answer()).await;
         }
-    }
-
-    /// Time from which Postgres must be polled at short intervals; `None` means now.
-    pub(super) fn late_at(&self) -> Option<Instant> {
-        let popping = matches!(self.ear, EarState::Popping(_));
-        (!self.away).then(|| if popping { self.late_at } else { Instant::now() + BLOCK + GRACE })
     }
 
     fn start(&mut self, pop: Pop) {

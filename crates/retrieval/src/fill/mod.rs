@@ -17,7 +17,7 @@ use super::{
     error::RetrievalError,
 };
 use longhaul_shared::domain::retrieval::index::property;
-use longhaul_store::{document_generations::Generation, indexes::Index};
+use longhaul_store::catalogue::{documents::Generation, indexes::Index};
 
 /// Maximum chunks per request.
 const BATCH: usize = 64;

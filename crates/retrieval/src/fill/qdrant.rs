@@ -9,8 +9,8 @@ use crate::{
     request::{Target, join},
     retrieve::own_name,
 };
-use longhaul_store::{
-    document_generations::Generation,
+use longhaul_store::catalogue::{
+    documents::Generation,
     indexes::{Index, chunk_id, chunk_metadata},
 };
 

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use super::{BATCH, CONTENT, DOCUMENT, Filled, GENERATION, Which};
 use crate::{
     error::{FailureKind, RetrievalError},
-    request::{Target, join},
-    retrieve::{excerpt, own_name},
+    request::{Target, excerpt, join},
+    retrieve::own_name,
 };
 use longhaul_shared::domain::retrieval::index::weaviate_class;
-use longhaul_store::{
-    document_generations::Generation,
+use longhaul_store::catalogue::{
+    documents::Generation,
     indexes::{Index, IndexError, chunk_id, chunk_metadata},
 };
 

@@ -7,9 +7,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::setup::Limits;
 
+/// `address_space` is that of this process and of those that it starts.
+///
 /// # Errors
 /// The kernel refuses a limit.
-pub(crate) fn apply(limits: &Limits, tasks: u64) -> io::Result<()> {
+pub(crate) fn apply(limits: &Limits, tasks: u64, address_space: u64) -> io::Result<()> {
     let wanted = [
         (Resource::Core, 0),
         (Resource::Msgqueue, 0),
@@ -20,7 +22,7 @@ pub(crate) fn apply(limits: &Limits, tasks: u64) -> io::Result<()> {
         (Resource::Nofile, limits.open_files),
         (Resource::Nproc, tasks),
         // Last: from here on this process has little memory to spare itself.
-        (Resource::As, limits.memory_bytes),
+        (Resource::As, address_space),
     ];
     for (resource, value) in wanted {
         // Keep a stricter limit that is already in place.

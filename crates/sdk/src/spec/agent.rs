@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    BudgetSpec, CallSettings, ConcurrencySpec, InstancesSpec, KEY, LatentToolSpec, McpServerSpec, NAME, ToolRef,
-    ToolSettings,
+    BudgetSpec, CallSettings, CallerToolSpec, ConcurrencySpec, InstancesSpec, KEY, LatentToolSpec, McpServerSpec,
+    MemorySpec, NAME, SKILL_NAME, SubAgentGrant, ToolRef, ToolSettings,
 };
 use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 
@@ -25,10 +25,15 @@ pub struct AgentSpec {
     pub description: Option<String>,
     /// System prompts by purpose.
     pub prompts: AgentPrompts,
+    /// The agent's character and manner of speaking: begins the system prompt of its sessions. A minijinja template, as
+    /// the prompts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub personality: Option<String>,
     /// The model and its parameters.
     #[serde(default)]
     pub model: ModelSpec,
-    /// Tools by name, built in or registered on the worker.
+    /// Tools by name, built in or registered on the worker, and declarations of tools that the caller runs.
     #[serde(default)]
     #[schemars(length(max = 128))]
     pub tools: Vec<ToolRef>,
@@ -44,6 +49,14 @@ pub struct AgentSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), inner(regex(pattern = "^[a-z0-9][a-z0-9._-]{0,127}$")), extend("uniqueItems" = true))]
     pub datasets: Vec<String>,
+    /// Skills that the agent is offered by name and description, and loads when it needs them. Adds the tool
+    /// `load_skill`; see docs/guide/skills.md.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), inner(regex(pattern = SKILL_NAME), length(max = 64)), extend("uniqueItems" = true))]
+    pub skills: Vec<String>,
+    /// What the agent remembers of its sessions and executions.
+    #[serde(default, skip_serializing_if = "MemorySpec::is_default")]
+    pub memory: MemorySpec,
     /// Lets calls read each other's results (`†state.x`) and name the place of their own (`_outputPath`); see
     /// docs/guide/loop.md.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -136,11 +149,14 @@ impl AgentSpec {
             key,
             description: None,
             prompts: AgentPrompts { conversation: conversation.into(), agentic_execution_definition: None },
+            personality: None,
             model: ModelSpec::default(),
             tools: Vec::new(),
             mcp_servers: BTreeMap::new(),
             latent_tools: Vec::new(),
             datasets: Vec::new(),
+            skills: Vec::new(),
+            memory: MemorySpec::default(),
             references: false,
             conditions: false,
             instances: None,
@@ -227,6 +243,12 @@ pub struct AgentConfig {
     /// Indexes that the agent may search.
     #[serde(default)]
     pub datasets: Vec<String>,
+    /// Skills that the agent may load.
+    #[serde(default)]
+    pub skills: Vec<String>,
+    /// What the agent remembers.
+    #[serde(default)]
+    pub memory: MemorySpec,
     /// True if calls may read each other's results.
     #[serde(default)]
     pub references: bool,
@@ -289,11 +311,18 @@ impl AgentConfig {
     /// ```
     #[must_use]
     pub fn with(self, overrides: AgentOverrides) -> Self {
-        Self { prompt: overrides.prompt.unwrap_or(self.prompt), model: overrides.model.unwrap_or(self.model), ..self }
+        let mut tools = self.tools;
+        tools.extend(overrides.caller_tools.into_iter().map(ToolRef::Caller));
+        Self {
+            prompt: overrides.prompt.unwrap_or(self.prompt),
+            model: overrides.model.unwrap_or(self.model),
+            tools,
+            ..self
+        }
     }
 }
 
-/// The differences of one execution from its agent, as set by a fork.
+/// The differences of one execution from its agent, as set by its submit or by a fork.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentOverrides {
@@ -303,6 +332,12 @@ pub struct AgentOverrides {
     /// The model and its parameters; replaces all of the agent's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
+    /// Further tools, whose calls the caller runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caller_tools: Vec<CallerToolSpec>,
+    /// What the parent of a sub-agent gave it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_agent: Option<SubAgentGrant>,
     /// Settings of an execution of the agent-execution contract; read by `longhaul-shared`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contract: Option<serde_json::Value>,

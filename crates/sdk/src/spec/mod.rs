@@ -26,7 +26,11 @@
 //! ```
 
 mod agent;
+mod caller_tool;
 mod definition;
+mod memory;
+mod skill;
+mod sub_agent;
 mod tools;
 
 use serde_json::Value;
@@ -34,13 +38,19 @@ use serde_json::Value;
 pub use agent::{
     AgentConfig, AgentLimits, AgentOverrides, AgentPrompts, AgentSpec, RuntimeConstraints, RuntimePrompts,
 };
+pub use caller_tool::{CallerToolSpec, RunsAt};
 pub use definition::{
     BudgetSpec, ConcurrencySpec, DefinitionSpec, FAILURE_SUMMARY_PROMPT, GENERIC_FEEDBACK, OnExhausted, RetrySpec,
     Runner, ValidatorRef, ValidatorSettings, is_limit_expression,
 };
-pub use tools::{CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, ToolRef, ToolSettings};
+pub use memory::{MAX_EPISODE_CHARS, MemorySpec};
+pub use skill::{SKILL_FILE, SkillSpec};
+pub use sub_agent::{Strategy, SubAgentGrant};
+pub use tools::{
+    CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, OnError, ToolRef, ToolSettings,
+};
 
-pub use crate::model::{Effort, FallbackModel, ModelSpec, OutputMode};
+pub use crate::model::{Effort, FallbackModel, FileInput, ModelSpec, OutputMode};
 
 /// The reserved tool that takes the final output of a definition with an output schema.
 pub const SUBMIT_OUTPUT: &str = "submit_output";
@@ -48,6 +58,9 @@ pub const SUBMIT_OUTPUT: &str = "submit_output";
 /// Keys and names are joined into values that Postgres indexes, hence the limit.
 const KEY: &str = "^[a-z0-9._-]{1,64}$";
 const NAME: &str = "^[a-zA-Z0-9._-]{1,64}$";
+
+/// Names of skills: lower-case letters, digits and single hyphens between them.
+const SKILL_NAME: &str = "^[a-z0-9]+(-[a-z0-9]+)*$";
 
 fn any_object() -> Value {
     serde_json::json!({ "type": "object" })

@@ -1,22 +1,24 @@
 //! The tools of an agent: their names, their sources and how their calls run.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
-use super::{NAME, SUBMIT_OUTPUT, any_object};
+use super::{CallerToolSpec, NAME, any_object, caller_tool::declaration_problem};
 use crate::tool::ToolEffect;
 
-/// A tool by name, with the agent's settings for it.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+/// A tool by name, with the agent's settings for it, or the declaration of a tool that the caller runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ToolRef {
     /// Only the name.
-    Name(#[schemars(regex(pattern = NAME))] String),
+    Name(String),
     /// The name and its settings.
     WithSettings(ToolSettings),
+    /// A tool whose calls the caller runs; the entry says `runs: caller`.
+    Caller(CallerToolSpec),
 }
 
 // Written by hand: a derived `untagged` cannot read settings with numbers beyond 64 bits.
@@ -26,7 +28,30 @@ impl<'de> Deserialize<'de> for ToolRef {
         if let Value::String(name) = value {
             return Ok(Self::Name(name));
         }
+        if value.get("runs").is_some() {
+            return CallerToolSpec::deserialize(value).map(Self::Caller).map_err(D::Error::custom);
+        }
         ToolSettings::deserialize(value).map(Self::WithSettings).map_err(D::Error::custom)
+    }
+}
+
+// Written by hand: of three alternatives, the errors of the one that `runs` selects are reported.
+impl JsonSchema for ToolRef {
+    fn schema_name() -> Cow<'static, str> {
+        "ToolRef".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let settings = generator.subschema_for::<ToolSettings>();
+        let caller = generator.subschema_for::<CallerToolSpec>();
+        json_schema!({
+            "description": "A tool by name, with the agent's settings for it, or, with `runs`, the declaration of a \
+                            tool that the caller runs.",
+            "anyOf": [
+                { "type": "string", "pattern": NAME },
+                { "type": "object", "if": { "required": ["runs"] }, "then": caller, "else": settings },
+            ],
+        })
     }
 }
 
@@ -37,6 +62,7 @@ impl ToolRef {
         match self {
             Self::Name(name) => name,
             Self::WithSettings(with) => &with.name,
+            Self::Caller(tool) => &tool.name,
         }
     }
 
@@ -44,8 +70,17 @@ impl ToolRef {
     #[must_use]
     pub fn settings(&self) -> Option<&ToolSettings> {
         match self {
-            Self::Name(_) => None,
+            Self::Name(_) | Self::Caller(_) => None,
             Self::WithSettings(with) => Some(with),
+        }
+    }
+
+    /// The declaration, if the caller runs the tool.
+    #[must_use]
+    pub fn caller(&self) -> Option<&CallerToolSpec> {
+        match self {
+            Self::Name(_) | Self::WithSettings(_) => None,
+            Self::Caller(tool) => Some(tool),
         }
     }
 }
@@ -72,6 +107,9 @@ pub struct ToolSettings {
     /// Maximum number of calls of this tool that one execution runs at a time; no limit of its own when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency: Option<u32>,
+    /// Consequence of a call that fails. Calls with invalid arguments always go back to the model.
+    #[serde(default, skip_serializing_if = "OnError::is_tell")]
+    pub on_error: OnError,
     /// Passed to the tool unchanged, for instance `allow_private_addresses` of `fetch_url`.
     #[serde(default)]
     pub settings: Value,
@@ -132,6 +170,23 @@ pub enum Launch {
     OnClose,
 }
 
+/// Consequence of a call that fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// The model is told and continues.
+    #[default]
+    Tell,
+    /// The run fails with `tool_failed`, class `tool_error`.
+    Fail,
+}
+
+impl OnError {
+    fn is_tell(&self) -> bool {
+        *self == Self::Tell
+    }
+}
+
 /// Calls that the execution does not wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -183,15 +238,7 @@ impl LatentToolSpec {
     /// ```
     #[must_use]
     pub fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(fits) {
-            return Some(("name", "must be 1 to 64 letters, digits, '_' and '-'"));
-        }
-        if self.name == SUBMIT_OUTPUT {
-            return Some(("name", "is reserved for the final output"));
-        }
-        let is_object = self.parameters.get("type").and_then(Value::as_str) == Some("object");
-        (!is_object).then_some(("parameters", "must say `\"type\": \"object\"`"))
+        declaration_problem(&self.name, &self.parameters)
     }
 }
 

@@ -21,7 +21,7 @@ const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
 
 /// Plain variables and the settings they set.
-const PLAIN: [(&str, &str); 13] = [
+const PLAIN: [(&str, &str); 14] = [
     ("DATABASE_URL", "database.url"),
     ("REDIS_URL", "redis.url"),
     ("LONGHAUL_API_KEY_PEPPER", "api.key_pepper"),
@@ -33,6 +33,7 @@ const PLAIN: [(&str, &str); 13] = [
     ("AGENT_EXECUTION_FALLBACK", "contract.fallback"),
     ("LONGHAUL_RUNTIME_PROFILE_FORCE", "contract.runtime_profile_force"),
     ("LONGHAUL_SECRET_KEYS", "contract.secret_keys"),
+    ("WORKFLOW_MAX_CONCURRENT_RUNS", "projects.max_running"),
     ("LONGHAUL_URL", "client.url"),
     ("LONGHAUL_API_KEY", "client.api_key"),
 ];
@@ -193,7 +194,7 @@ impl KnownSettings {
 
     /// Returns the closest setting within an edit distance of 3.
     fn nearest(&self, key: &str) -> Option<&str> {
-        let candidates = self.0.iter().map(|known| (distance(known, key), known));
+        let candidates = self.0.iter().map(|known| (strsim::levenshtein(known, key), known));
         candidates.min().filter(|(distance, _)| *distance <= 3).map(|(_, known)| known.as_str())
     }
 }
@@ -214,20 +215,4 @@ fn keys(values: &Map<String, Value>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     walk("", values, &mut found);
     found
-}
-
-/// Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -74,6 +74,17 @@ pub enum ProviderKind {
     Scripted,
 }
 
+/// Use of a provider's prompt cache: `cache_control` or `prompt_cache_key` in requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PromptCacheMode {
+    /// On, except at servers with OpenAI's protocol that may refuse the field.
+    #[default]
+    Auto,
+    On,
+    Off,
+}
+
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ProviderConfig {
     pub kind: ProviderKind,
@@ -95,6 +106,8 @@ pub struct ProviderConfig {
     /// Path of a PEM file of certificate authorities trusted in addition to the machine's.
     #[serde(default, with = "units::text")]
     pub ca_file: Option<String>,
+    #[serde(default)]
+    pub prompt_cache: PromptCacheMode,
     /// Headers sent with every request; values may be references.
     #[serde(default, serialize_with = "units::secrets::serialize")]
     pub headers: BTreeMap<String, SecretString>,
@@ -114,10 +127,42 @@ pub struct PriceConfig {
     pub model: String,
     pub input: Usd,
     pub output: Usd,
-    /// Input read from the provider's cache. Defaults to `input`.
+    /// Input read from the provider's cache. Defaults to a part of `input`, by the provider's protocol.
     pub cached_input: Option<Usd>,
-    /// Input written to the provider's cache. Defaults to `input`.
+    /// Input written to the provider's cache. Defaults to 1.25 times `input`.
     pub cache_write_input: Option<Usd>,
+}
+
+/// Default price of input written to a cache, in percent of `input`: Anthropic, and OpenAI where it charges writes.
+const CACHE_WRITE_PERCENT: i64 = 125;
+
+impl ProviderKind {
+    /// Default price of input read from a cache, in percent of `input`. Vendors with OpenAI's protocol charge 10 to 50
+    /// percent; a budget must not be undercharged.
+    fn cached_percent(self) -> i64 {
+        match self {
+            Self::Anthropic => 10,
+            Self::OpenAi => 50,
+            Self::Scripted => 100,
+        }
+    }
+}
+
+impl PriceConfig {
+    fn price(&self, kind: ProviderKind) -> Price {
+        Price {
+            input: self.input,
+            cached_input: self.cached_input.unwrap_or(percent_of(self.input, kind.cached_percent())),
+            cache_write_input: self.cache_write_input.unwrap_or(percent_of(self.input, CACHE_WRITE_PERCENT)),
+            output: self.output,
+        }
+    }
+}
+
+/// A part of a price, rounded up to a billionth of a dollar.
+fn percent_of(price: Usd, percent: i64) -> Usd {
+    let nanos = (i128::from(price.nanos()) * i128::from(percent) + 99) / 100;
+    Usd::from_nanos(i64::try_from(nanos).unwrap_or(i64::MAX))
 }
 
 // Timeouts of a provider whose section does not set them. A test keeps them equal to the default file.
@@ -139,15 +184,9 @@ fn total() -> Duration {
 
 impl LlmConfig {
     pub fn prices(&self) -> Prices {
-        let price = |of: &PriceConfig| Price {
-            input: of.input,
-            cached_input: of.cached_input.unwrap_or(of.input),
-            cache_write_input: of.cache_write_input.unwrap_or(of.input),
-            output: of.output,
-        };
         let prices = |provider: &ProviderConfig| ProviderPrices {
             default_model: provider.default_model.clone(),
-            models: provider.prices.iter().map(|of| (of.model.clone(), price(of))).collect(),
+            models: provider.prices.iter().map(|of| (of.model.clone(), of.price(provider.kind))).collect(),
         };
         Prices {
             default_provider: self.default_provider.clone(),

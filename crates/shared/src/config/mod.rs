@@ -12,12 +12,18 @@ mod api;
 mod client;
 mod contract;
 mod database;
+mod files;
 mod layers;
 mod llm;
+mod memory;
+mod projects;
 mod redis;
 mod retrieval;
 mod sandbox;
+mod schedules;
 mod secret;
+mod sessions;
+mod sub_agents;
 mod telemetry;
 mod tools;
 mod units;
@@ -33,13 +39,21 @@ pub use self::{
     client::ClientConfig,
     contract::ContractConfig,
     database::DatabaseConfig,
-    llm::{BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, ProviderConfig, ProviderKind},
+    files::{FilesConfig, S3Config},
+    llm::{
+        BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, PromptCacheMode, ProviderConfig, ProviderKind,
+    },
+    memory::MemoryConfig,
+    projects::ProjectsConfig,
     redis::{QueueOptions, RedisConfig},
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},
+    schedules::SchedulesConfig,
     secret::{host_name, inherited_environment, resolve_secret, reveal, split_at_reference},
+    sessions::SessionsConfig,
+    sub_agents::SubAgentsConfig,
     telemetry::{LogFormat, TelemetryConfig},
-    tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig},
+    tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig, WebSearchBackend, WebSearchConfig},
     worker::{QuarantineConfig, WorkerConfig},
 };
 
@@ -49,9 +63,15 @@ pub struct Config {
     pub redis: RedisConfig,
     pub api: ApiConfig,
     pub worker: WorkerConfig,
+    pub sessions: SessionsConfig,
+    pub schedules: SchedulesConfig,
+    pub sub_agents: SubAgentsConfig,
+    pub memory: MemoryConfig,
+    pub projects: ProjectsConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
+    pub files: FilesConfig,
     pub sandbox: SandboxConfig,
     pub telemetry: TelemetryConfig,
     pub contract: ContractConfig,
@@ -144,15 +164,39 @@ impl Config {
 
     fn check(&self) -> Result<(), ConfigError> {
         // Exhaustive destructuring, so that a new section cannot be left unchecked.
-        let Self { database, redis, api, worker, llm, tools, retrieval, sandbox, telemetry, contract, client } = self;
+        let Self {
+            database,
+            redis,
+            api,
+            worker,
+            sessions,
+            schedules,
+            sub_agents,
+            memory,
+            projects,
+            llm,
+            tools,
+            retrieval,
+            files,
+            sandbox,
+            telemetry,
+            contract,
+            client,
+        } = self;
         let mut rules = Rules::default();
         database.check(&mut rules);
         redis.check(&mut rules);
         api.check(&mut rules);
         worker.check(&mut rules);
+        sessions.check(&mut rules);
+        schedules.check(&mut rules);
+        sub_agents.check(&mut rules);
+        memory.check(&mut rules);
+        projects.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
         retrieval.check(&mut rules);
+        files.check(&mut rules);
         sandbox.check(&mut rules);
         telemetry.check(&mut rules);
         contract.check(&mut rules);

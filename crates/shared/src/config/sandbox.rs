@@ -4,6 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use super::{Rules, units};
 
@@ -14,6 +15,9 @@ const TOKEN_MIN: usize = 16;
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct SandboxConfig {
+    /// Address of the sandbox for workers and the API; `None` if there is none.
+    #[serde(with = "units::text")]
+    pub url: Option<String>,
     pub listen: SocketAddr,
     #[serde(with = "units::secret")]
     pub token: Option<SecretString>,
@@ -63,6 +67,8 @@ pub enum SandboxConfinement {
 
 impl SandboxConfig {
     pub(super) fn check(&self, rules: &mut Rules) {
+        let is_http = |url: &String| Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        rules.require(self.url.as_ref().is_none_or(is_http), "sandbox.url must be an http or https URL");
         if let Some(token) = &self.token {
             let token = token.expose_secret();
             rules.require(

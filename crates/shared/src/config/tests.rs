@@ -28,7 +28,7 @@ fn the_defaults_alone_are_a_configuration() {
     let config = load(&[]).unwrap();
     assert_eq!(config.worker.concurrency, 1_000);
     assert_eq!(config.worker.lease, Duration::from_secs(6));
-    assert_eq!(config.worker.queue_names(), [crate::domain::QueueName::new("default").unwrap()]);
+    assert_eq!(config.worker.queues, ["interactive", "default"]);
     assert_eq!(config.llm.default_provider, "scripted");
 }
 
@@ -130,6 +130,20 @@ fn plain_variables_describe_providers_and_choose_the_default() {
     let config = load(&[("OPENAI_API_KEY", "k"), ("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1")]).unwrap();
     assert_eq!(config.llm.default_provider, "custom");
     assert!(config.llm.providers["custom"].api_key.is_none());
+}
+
+#[test]
+fn cache_prices_derive_from_the_price_of_input() {
+    let of = |kind: &str, more: &str| {
+        let prices = format!("prices = [{{ model = 'm', input = 2, output = 1 {more} }}]");
+        let file =
+            format!("[llm.providers.p]\nkind = '{kind}'\nbase_url = 'http://x'\ndefault_model = 'm'\n{prices}\n");
+        let price = with_file(&file, &[]).unwrap().llm.prices().providers["p"].models["m"];
+        (price.cached_input.to_string(), price.cache_write_input.to_string())
+    };
+    assert_eq!(of("anthropic", ""), ("0.20".into(), "2.50".into()));
+    assert_eq!(of("openai", ""), ("1.00".into(), "2.50".into()));
+    assert_eq!(of("openai", ", cached_input = 0.5, cache_write_input = 2"), ("0.50".into(), "2.00".into()));
 }
 
 #[test]

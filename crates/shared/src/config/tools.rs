@@ -1,8 +1,9 @@
 //! `[tools]`: limits of the built-in tools, and permissions of tool servers.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use longhaul_sdk::spec::McpServerSpec;
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
@@ -12,6 +13,7 @@ use crate::{addresses::is_public, domain::TenantId};
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {
     pub fetch_url: FetchUrlConfig,
+    pub web_search: WebSearchConfig,
     /// Concurrent calls per process, by tool name.
     #[serde(default)]
     pub limits: BTreeMap<String, usize>,
@@ -129,8 +131,84 @@ pub struct FetchUrlConfig {
     pub max_bytes: u32,
 }
 
+/// The service behind the tool `web_search`.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct WebSearchConfig {
+    pub backend: WebSearchBackend,
+    #[serde(with = "units::url_or_nothing")]
+    pub url: Option<String>,
+    #[serde(with = "units::secret")]
+    pub api_key: Option<SecretString>,
+    /// Tool of the MCP server.
+    #[serde(with = "units::text")]
+    pub mcp_tool: Option<String>,
+    /// Argument of that tool that takes the query.
+    pub mcp_query_argument: String,
+    /// Argument of that tool that takes the number of results, if it has one.
+    #[serde(with = "units::text")]
+    pub mcp_count_argument: Option<String>,
+    pub allow_private_addresses: bool,
+    #[serde(rename = "timeout_seconds", with = "units::seconds")]
+    pub timeout: Duration,
+    pub max_results: u32,
+    pub max_bytes: u32,
+}
+
+/// Kind of the service that searches the web.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WebSearchBackend {
+    /// None: agents with the tool are refused.
+    Off,
+    /// The Brave Search API.
+    Brave,
+    /// A SearXNG server with the output format `json`.
+    Searxng,
+    /// A tool of an MCP server.
+    Mcp,
+}
+
+impl WebSearchConfig {
+    fn check(&self, rules: &mut Rules) {
+        let is_url = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        rules.require(self.url.as_deref().is_none_or(is_url), "tools.web_search.url must be an http or https URL");
+        match self.backend {
+            WebSearchBackend::Off => {}
+            WebSearchBackend::Brave => rules.require(
+                self.api_key.is_some(),
+                "tools.web_search.api_key must be set when tools.web_search.backend is brave",
+            ),
+            WebSearchBackend::Searxng => rules.require(
+                self.url.is_some(),
+                "tools.web_search.url must be set when tools.web_search.backend is searxng",
+            ),
+            WebSearchBackend::Mcp => {
+                rules.require(
+                    self.url.is_some() && self.mcp_tool.is_some() && !self.mcp_query_argument.is_empty(),
+                    "tools.web_search.url, mcp_tool and mcp_query_argument must be set when tools.web_search.backend \
+                     is mcp",
+                );
+                // The tool server's connection resolves the reference itself and hides its value from all output.
+                let is_reference = |key: &SecretString| references(key.expose_secret()).next().is_some();
+                rules.require(
+                    self.api_key.as_ref().is_none_or(is_reference),
+                    "tools.web_search.api_key must be a reference such as env://NAME when tools.web_search.backend is \
+                     mcp",
+                );
+            }
+        }
+        rules.positive("tools.web_search.timeout_seconds", self.timeout);
+        rules.require((1..=50).contains(&self.max_results), "tools.web_search.max_results must be 1 to 50");
+        rules.require(
+            (1..=64 << 20).contains(&self.max_bytes),
+            "tools.web_search.max_bytes must be 1 to 64 MiB: an answer is held in memory",
+        );
+    }
+}
+
 impl ToolsConfig {
     pub(super) fn check(&self, rules: &mut Rules) {
+        self.web_search.check(rules);
         rules.require(
             (1..=64 << 20).contains(&self.fetch_url.max_bytes),
             "tools.fetch_url.max_bytes must be 1 to 64 MiB: an answer is held in memory",

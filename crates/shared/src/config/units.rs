@@ -1,7 +1,7 @@
 //! Serialization of settings: durations in seconds, empty text as "not set", secrets redacted.
 //!
 //! Each module is a pair for `#[serde(with)]`. `config check` serializes the settings to show the effective
-//! configuration.
+//! configuration. `serde_with` has some of these, but not the messages that say how a value is written.
 
 use secrecy::SecretString;
 use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -33,6 +33,8 @@ pub enum RequestKind {
     Approval,
     /// Answer a call in place of the tool.
     Question,
+    /// Run a call of a tool that the caller runs.
+    ToolCall,
 }
 
 /// State of a request. Every state but `waiting` is final.
@@ -66,8 +68,10 @@ pub enum RequestState {
     Replaced,
     /// The call must not run.
     Rejected,
-    /// The question was answered.
+    /// The question was answered, or the caller posted the output of its call.
     Answered,
+    /// The caller posted an error of its call.
+    Failed,
     /// The request timed out; counts as rejected.
     Expired,
     /// The execution ended before a response.

@@ -47,56 +47,97 @@ id! {
     AgentVersionId;
     /// One immutable version of a definition.
     DefinitionVersionId;
+    /// One immutable version of a skill.
+    SkillVersionId;
+    /// One schedule. Random.
+    ScheduleId;
     /// One API key.
     ApiKeyId;
     /// One request of an execution to a person. A UUIDv7 from the database's clock.
     HumanRequestId;
 }
 
-/// One session: a long-lived conversation with an agent. Written `sess_` and 32 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub Uuid);
-
-impl SessionId {
-    const PREFIX: &str = "sess_";
-
-    /// Generates a new id.
-    #[must_use]
-    pub fn random() -> Self {
-        Self(Uuid::now_v7())
-    }
-}
-
-impl fmt::Display for SessionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", Self::PREFIX, self.0.simple())
-    }
-}
-
-/// A text that is no session id.
+/// A text that is no id of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("is not `sess_` and 32 hexadecimal digits")]
-pub struct InvalidSessionId;
+#[error("is not `{prefix}` and 32 hexadecimal digits")]
+pub struct InvalidId {
+    prefix: &'static str,
+}
 
-impl FromStr for SessionId {
-    type Err = InvalidSessionId;
+macro_rules! prefixed_id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Uuid);
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 32).ok_or(InvalidSessionId)?;
-        Uuid::try_parse(digits).map(Self).map_err(|_| InvalidSessionId)
+        impl $name {
+            const PREFIX: &str = $prefix;
+
+            /// Generates a new id.
+            #[must_use]
+            pub fn random() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", Self::PREFIX, self.0.simple())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let invalid = InvalidId { prefix: Self::PREFIX };
+                let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 32).ok_or(invalid)?;
+                Uuid::try_parse(digits).map(Self).map_err(|_| invalid)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+prefixed_id! {
+    /// One session: a long-lived conversation with an agent. Written `sess_` and 32 hexadecimal digits.
+    SessionId, "sess_"
+}
+
+prefixed_id! {
+    /// One episode of an agent's memory. Written `ep_` and 32 hexadecimal digits.
+    EpisodeId, "ep_"
+}
+
+prefixed_id! {
+    /// One project: a goal, its plan, and the tasks of the plan. Written `proj_` and 32 hexadecimal digits.
+    ProjectId, "proj_"
+}
+
+impl FileId {
+    /// The id of a file that a call leaves: the same whenever the call leaves the same file.
+    #[must_use]
+    pub fn derived(hash: &[u8; 32]) -> Self {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&hash[..16]);
+        Self(uuid::Builder::from_random_bytes(bytes).into_uuid())
     }
 }
 
-impl Serialize for SessionId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for SessionId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
+prefixed_id! {
+    /// One file: an upload, or an artifact of an execution. Written `file_` and 32 hexadecimal digits.
+    FileId, "file_"
 }
 
 impl WorkerId {

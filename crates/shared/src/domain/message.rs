@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use super::ToolCall;
+use super::{FileId, ToolCall};
 
 /// One entry of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,8 +192,22 @@ pub struct FileRef {
     pub media_type: String,
     /// Length in bytes.
     pub bytes: u64,
+    /// Id of the upload or artifact that the message names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<FileId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// Kinds of files that wire formats tell apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    Image,
+    Pdf,
+    /// UTF-8 text, which every model reads.
+    Text,
+    /// No wire format has it.
+    Other,
 }
 
 impl FileRef {
@@ -201,6 +215,45 @@ impl FileRef {
     const IMAGE_TOKENS: u64 = 1_600;
     /// Bytes of a document per token: text, layout and fonts together.
     const DOCUMENT_BYTES: u64 = 30;
+    /// Tokens of an image at most, over all providers: the highest price of a picture in full detail.
+    const IMAGE_BOUND: u64 = 50_000;
+    /// Bound of a document: tokens per byte, beside a part that does not depend on its length.
+    const DOCUMENT_BOUND_PER_BYTE: u64 = 4;
+    const DOCUMENT_BOUND: u64 = 50_000;
+    /// Largest context window of a model, in tokens: no file takes more.
+    const WINDOW: u64 = 1_000_000;
+
+    /// The kind by which wire formats send the file.
+    #[must_use]
+    pub fn kind(&self) -> FileKind {
+        match self.media_type.as_str() {
+            "image/png" | "image/jpeg" | "image/webp" => FileKind::Image,
+            "application/pdf" => FileKind::Pdf,
+            "application/json" => FileKind::Text,
+            other if other.starts_with("text/") => FileKind::Text,
+            _ => FileKind::Other,
+        }
+    }
+
+    /// The file's name, or `default` for a file without one: some providers require a name.
+    #[must_use]
+    pub fn name_or(&self, default: &'static str) -> &str {
+        self.name.as_deref().unwrap_or(default)
+    }
+
+    /// Tokens of the file in a prompt, at most.
+    #[must_use]
+    pub fn token_bound(&self) -> u64 {
+        match self.kind() {
+            FileKind::Image => Self::IMAGE_BOUND,
+            FileKind::Pdf => {
+                let by_length = self.bytes.saturating_mul(Self::DOCUMENT_BOUND_PER_BYTE);
+                by_length.saturating_add(Self::DOCUMENT_BOUND).min(Self::WINDOW)
+            }
+            FileKind::Text => self.bytes,
+            FileKind::Other => 0,
+        }
+    }
 
     /// The file for a model that cannot read it.
     #[must_use]
@@ -252,7 +305,7 @@ mod tests {
 
     fn file() -> impl Strategy<Value = FileRef> {
         (any::<String>(), any::<String>(), any::<u64>(), any::<Option<String>>())
-            .prop_map(|(hash, media_type, bytes, name)| FileRef { hash, media_type, bytes, name })
+            .prop_map(|(hash, media_type, bytes, name)| FileRef { hash, media_type, bytes, id: None, name })
     }
 
     fn part() -> impl Strategy<Value = Part> {
@@ -299,7 +352,7 @@ mod tests {
         let call =
             ToolCall { id: "a".into(), name: "f".into(), arguments: r#"{"n":1e2,"n":-0.0,"s":"\ud800"}"#.into() };
         let native = NativeBlocks { format: NativeFormat::Anthropic, blocks: vec![r#"{"type": "thinking"}"#.into()] };
-        let file = FileRef { hash: "ab".into(), media_type: "image/png".into(), bytes: 7, name: None };
+        let file = FileRef { hash: "ab".into(), media_type: "image/png".into(), bytes: 7, id: None, name: None };
         let tool = |is_error| Message::Tool {
             call_id: "a".into(),
             name: "f".into(),

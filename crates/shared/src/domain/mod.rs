@@ -8,12 +8,14 @@ pub mod decision;
 pub mod formats;
 pub mod human_request;
 pub mod ids;
+pub mod input_parts;
 pub mod limits;
 pub mod message;
 pub(crate) mod named;
 pub mod noted;
 pub mod on_busy;
 pub mod price;
+pub mod project;
 #[cfg(test)]
 mod properties;
 pub mod queue_name;
@@ -22,6 +24,7 @@ pub mod requirements;
 pub mod retrieval;
 pub mod retry;
 pub mod runtime_profile;
+pub mod schedule;
 pub mod status;
 
 pub use call::{CallError, CallErrorKind, ToolCall};
@@ -31,13 +34,14 @@ pub use decision::{Decision, Outcome, decide};
 pub use formats::JOURNAL_FORMAT;
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{
-    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, HumanRequestId, LeaseToken, SessionId, TenantId,
-    WorkerId,
+    AgentVersionId, ApiKeyId, DefinitionVersionId, EpisodeId, ExecutionId, FileId, HumanRequestId, InvalidId,
+    LeaseToken, ProjectId, ScheduleId, SessionId, SkillVersionId, TenantId, WorkerId,
 };
 pub use limits::LimitKey;
 pub use on_busy::OnBusy;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};
-pub use queue_name::{InvalidQueueName, QueueName};
+pub use project::{ExecutionStrategy, Plan, ProjectStatus, TaskStatus};
+pub use queue_name::{INTERACTIVE_QUEUE, InvalidQueueName, QueueName};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use runtime_profile::RuntimeProfile;

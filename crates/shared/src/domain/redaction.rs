@@ -66,7 +66,8 @@ impl Secrets<'_> {
     }
 
     /// Pointers to all secrets in the arguments.
-    fn places(&self, arguments: &Value) -> BTreeSet<String> {
+    #[must_use]
+    pub fn places(&self, arguments: &Value) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for pointer in self.pointers.iter().filter(|pointer| is_pointer(pointer)) {
             let parts: Vec<String> = pointer[1..].split('/').map(unescaped).collect();

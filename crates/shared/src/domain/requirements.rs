@@ -11,8 +11,14 @@ pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
 /// Validators of every worker.
 pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "json_schema"];
 
+/// Tool of workers with a search service.
+pub const WEB_SEARCH: &str = "web_search";
+/// Tools over the files of a workspace, of workers with a sandbox.
+pub const WORKSPACE_TOOLS: [&str; 5] = ["bash", "read_file", "write_file", "edit_file", "list_files"];
 /// Tool of agents with datasets.
 pub const SEARCH_DATASET: &str = "search_dataset";
+/// Tool of agents with skills.
+pub const LOAD_SKILL: &str = "load_skill";
 const OTHER_BUILD: &str = "other_build_than:";
 /// Requirement met by workers that can run executions of the agent-execution contract; older releases cannot.
 pub const CONTRACT_REQUIREMENT: &str = "contract:1";
@@ -31,12 +37,16 @@ pub struct ServeKey(pub String);
 /// `definition:<key>@<version>`, `tool:<name>`, `validator:<name>`, `contract:1`.
 #[must_use]
 pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
-    let tools = agent.tools.iter().map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
+    // No worker runs the calls of the caller's tools.
+    let tools = agent.tools.iter().filter(|tool| tool.caller().is_none());
+    let tools = tools.map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
     // Workers of releases without datasets would run the agent without the tool.
     let searches = (!agent.datasets.is_empty()).then_some(SEARCH_DATASET);
+    // The same for skills.
+    let skills = (!agent.skills.is_empty()).then_some(LOAD_SKILL);
     // Workers of releases without the contract cannot read these fields of the agent.
     let of_contract = says_of_contract(agent).then(|| CONTRACT_REQUIREMENT.to_owned());
-    let tools = tools.chain(searches).map(|name| format!("tool:{name}")).chain(of_contract);
+    let tools = tools.chain(searches).chain(skills).map(|name| format!("tool:{name}")).chain(of_contract);
     match definition.runner {
         Runner::Declarative => {
             let named = definition.validators.iter().map(|validator| validator.name());
@@ -82,14 +92,14 @@ impl ServeKey {
         if written.len() <= LONGEST_WRITTEN {
             return Self(written);
         }
-        // `store/formats.rs` computes the same key in SQL.
+        // `store/waiting/formats.rs` computes the same key in SQL.
         Self(format!("sha256:{}", hex::encode(Sha256::digest(written))))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use longhaul_sdk::spec::{ToolRef, ValidatorRef};
+    use longhaul_sdk::spec::{CallerToolSpec, ToolRef, ValidatorRef};
 
     use super::*;
 
@@ -120,8 +130,13 @@ mod tests {
         definition.validators.push(ValidatorRef::Name("iban".into()));
         let needs = requirements(&definition, 1, &agent(&["crm", "stop_execution"]));
         assert_eq!(ServeKey::of(&needs).0, "tool:crm+validator:iban");
+        let by_caller = vec![ToolRef::Caller(CallerToolSpec::new("open_file", ""))];
+        let by_caller = AgentSpec { tools: by_caller, ..agent(&[]) };
+        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &by_caller)), ServeKey::default());
         let searching = AgentSpec { datasets: vec!["kb".into()], ..agent(&[]) };
         assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &searching)).0, "tool:search_dataset");
+        let skilled = AgentSpec { skills: vec!["refunds".into()], ..agent(&[]) };
+        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &skilled)).0, "tool:load_skill");
         let asked_over_contract = AgentSpec { default_model_ref: Some("model.default".into()), ..agent(&[]) };
         let needs = requirements(&DefinitionSpec::new("d", "a"), 1, &asked_over_contract);
         assert_eq!(ServeKey::of(&needs).0, CONTRACT_REQUIREMENT);

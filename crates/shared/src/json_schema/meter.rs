@@ -12,7 +12,7 @@ use jsonschema::{Keyword, ValidationError, paths::Location};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::survey::Size;
+use super::size::Size;
 
 /// Name of the keyword. No JSON Schema uses it; a schema that does is overwritten.
 pub(super) const METER: &str = "\u{1}meter";

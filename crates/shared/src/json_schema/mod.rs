@@ -5,6 +5,7 @@
 
 mod meter;
 pub mod report;
+mod size;
 mod survey;
 
 use std::{
@@ -20,7 +21,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
-use self::{meter::Weight, survey::Size};
+use self::{meter::Weight, size::Size};
 use crate::cpu_lane::{CpuLane, aside};
 pub use survey::{MAX_EXPANSIONS, MAX_PATTERNS, MAX_SCHEMA_BYTES, MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS};
 

@@ -1,7 +1,9 @@
-//! Decisions of people on requests.
+//! Decisions of people on requests, and results of calls that the caller ran.
 
-use crate::journal::Hash;
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind, RequestState};
+use uuid::Uuid;
+
+use crate::history::{body, journal::Hash};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState};
 
 /// Author of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +40,16 @@ pub enum Verdict {
         /// JSON, byte for byte.
         answer: Vec<u8>,
     },
+    /// The output of a call that the caller ran.
+    Output {
+        /// JSON, byte for byte.
+        output: Vec<u8>,
+    },
+    /// The error of a call that the caller ran.
+    Error {
+        /// A JSON string.
+        error: Vec<u8>,
+    },
 }
 
 /// A decision to be stored.
@@ -50,7 +62,7 @@ pub struct NewDecision {
     pub reason: Option<String>,
 }
 
-/// Result of a decision.
+/// Result of decisions on requests of one execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
     /// Execution that made the request.
@@ -60,35 +72,75 @@ pub struct Decided {
 }
 
 impl Verdict {
-    pub(super) fn state(&self) -> RequestState {
+    fn state(&self) -> RequestState {
         match self {
             Self::Approve => RequestState::Approved,
             Self::Edit { .. } => RequestState::Edited,
             Self::Replace { .. } => RequestState::Replaced,
             Self::Reject => RequestState::Rejected,
-            Self::Answer { .. } => RequestState::Answered,
+            Self::Answer { .. } | Self::Output { .. } => RequestState::Answered,
+            Self::Error { .. } => RequestState::Failed,
         }
     }
 
-    pub(super) fn kind(&self) -> RequestKind {
+    fn kind(&self) -> RequestKind {
         match self {
             Self::Approve | Self::Edit { .. } | Self::Replace { .. } | Self::Reject => RequestKind::Approval,
             Self::Answer { .. } => RequestKind::Question,
+            Self::Output { .. } | Self::Error { .. } => RequestKind::ToolCall,
         }
     }
 
-    pub(super) fn tool(&self) -> Option<&str> {
+    fn tool(&self) -> Option<&str> {
         match self {
             Self::Replace { tool, .. } => Some(tool),
-            Self::Approve | Self::Edit { .. } | Self::Reject | Self::Answer { .. } => None,
+            Self::Approve
+            | Self::Edit { .. }
+            | Self::Reject
+            | Self::Answer { .. }
+            | Self::Output { .. }
+            | Self::Error { .. } => None,
         }
     }
 
-    pub(super) fn body(&self) -> Option<&[u8]> {
+    fn body(&self) -> Option<&[u8]> {
         match self {
             Self::Edit { arguments } | Self::Replace { arguments, .. } => Some(arguments),
-            Self::Answer { answer } => Some(answer),
+            Self::Answer { answer: body } | Self::Output { output: body } | Self::Error { error: body } => Some(body),
             Self::Approve | Self::Reject => None,
+        }
+    }
+}
+
+/// A row of the type `request_decision`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "request_decision")]
+pub(super) struct DecisionRow {
+    id: Uuid,
+    kind: String,
+    hash: Vec<u8>,
+    state: String,
+    key_id: Uuid,
+    key_name: String,
+    person: Option<String>,
+    reason: Option<String>,
+    tool: Option<String>,
+    body: Option<Vec<u8>>,
+}
+
+impl From<&(HumanRequestId, &NewDecision)> for DecisionRow {
+    fn from((id, NewDecision { verdict, hash, by, reason }): &(HumanRequestId, &NewDecision)) -> Self {
+        Self {
+            id: id.0,
+            kind: verdict.kind().as_str().to_owned(),
+            hash: hash.to_vec(),
+            state: verdict.state().as_str().to_owned(),
+            key_id: by.key_id.0,
+            key_name: by.key_name.clone(),
+            person: by.person.clone(),
+            reason: reason.clone(),
+            tool: verdict.tool().map(str::to_owned),
+            body: verdict.body().map(body::encode),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests of executions to people: approvals of calls, and questions.
+//! Requests of executions to people and callers: approvals of calls, questions, and calls that the caller runs.
 //!
 //! Invariants:
 //! - A call is requested once: its key is unique, and a repeated request after a crash finds the same row.
@@ -12,4 +12,4 @@ mod request;
 mod statements;
 
 pub use decision::{Decided, Decider, NewDecision, Verdict};
-pub use request::{HumanRequest, NewHumanRequest, RequestFilter, call_hash};
+pub use request::{HumanRequest, NewHumanRequest, RequestFilter, call_hash, caller_call_hash};

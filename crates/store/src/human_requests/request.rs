@@ -5,12 +5,16 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::Decider;
 use crate::{
-    StoreError, body,
-    journal::{Hash, hash},
+    StoreError,
+    history::{
+        body,
+        journal::{Hash, hash, storable},
+    },
 };
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets,
@@ -24,6 +28,8 @@ pub struct NewHumanRequest {
     pub kind: RequestKind,
     /// Key of the call's step.
     pub call_key: Hash,
+    /// Id of the call in the transcript.
+    pub call_id: String,
     /// Number of earlier replacements of the call.
     pub round: i32,
     pub tool: String,
@@ -33,7 +39,7 @@ pub struct NewHumanRequest {
     pub shown: String,
     /// JSON pointers to arguments that are hidden from people, besides those that the schema marks.
     pub redact: Vec<String>,
-    /// JSON Schema of edited arguments, or of the answer.
+    /// JSON Schema of edited arguments, or of the answer or output.
     pub schema: Option<Value>,
     /// Rule that requires the approval.
     pub policy: Option<String>,
@@ -44,9 +50,60 @@ pub struct NewHumanRequest {
 }
 
 impl NewHumanRequest {
+    /// Hash that a decision is bound to.
+    fn hash(&self) -> Hash {
+        match self.kind {
+            RequestKind::Approval | RequestKind::Question => call_hash(&self.tool, &self.arguments),
+            RequestKind::ToolCall => caller_call_hash(&self.call_key, &self.tool, &self.arguments),
+        }
+    }
+
     /// Estimated size in a statement, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.arguments.len() + self.shown.len()
+    }
+}
+
+/// A row of the type `requested_call`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "requested_call")]
+pub(super) struct RequestedCall {
+    execution_id: Uuid,
+    token: Uuid,
+    kind: String,
+    call_key: Vec<u8>,
+    round: i32,
+    call_id: String,
+    tool: String,
+    arguments: Vec<u8>,
+    shown: String,
+    hash: Vec<u8>,
+    schema: Option<String>,
+    policy: Option<String>,
+    allow_self: bool,
+    expires_seconds: f64,
+    redact: Json<Vec<String>>,
+}
+
+impl From<&NewHumanRequest> for RequestedCall {
+    fn from(of: &NewHumanRequest) -> Self {
+        Self {
+            execution_id: of.execution_id.0,
+            token: of.token.0,
+            kind: of.kind.as_str().to_owned(),
+            call_key: of.call_key.to_vec(),
+            round: of.round,
+            call_id: storable(&of.call_id),
+            tool: storable(&of.tool),
+            arguments: body::encode(&of.arguments),
+            shown: storable(&of.shown),
+            hash: of.hash().to_vec(),
+            schema: of.schema.as_ref().map(ToString::to_string),
+            policy: of.policy.as_deref().map(storable),
+            allow_self: of.allow_self,
+            expires_seconds: of.expires_in.as_secs_f64(),
+            redact: Json(of.redact.clone()),
+        }
     }
 }
 
@@ -59,6 +116,8 @@ pub struct HumanRequest {
     pub kind: RequestKind,
     /// Key of the call's step.
     pub call_key: Hash,
+    /// Id of the call in the transcript.
+    pub call_id: String,
     /// Number of earlier replacements of the call.
     pub round: i32,
     pub tool: String,
@@ -68,9 +127,9 @@ pub struct HumanRequest {
     pub shown: String,
     /// JSON pointers to arguments that are hidden from people, besides those that the schema marks.
     pub redact: Vec<String>,
-    /// [`call_hash`] of tool and arguments.
+    /// [`call_hash`], or [`caller_call_hash`] of a call that the caller runs.
     pub hash: Hash,
-    /// JSON Schema of edited arguments, or of the answer.
+    /// JSON Schema of edited arguments, or of the answer or output.
     pub schema: Option<Value>,
     /// Rule that requires the approval.
     pub policy: Option<String>,
@@ -90,7 +149,7 @@ pub struct HumanRequest {
     pub reason: Option<String>,
     /// Tool of the replacing call.
     pub decision_tool: Option<String>,
-    /// Edited or replacing arguments, or the answer, byte for byte.
+    /// Edited or replacing arguments, or the answer, output or error, byte for byte.
     pub decision_body: Option<Vec<u8>>,
 }
 
@@ -98,7 +157,9 @@ impl HumanRequest {
     /// Places where secrets may be in the arguments, and in those that a person wrote instead.
     #[must_use]
     pub fn secrets(&self) -> Secrets<'_> {
-        Secrets { pointers: &self.redact, schema: self.schema.as_ref() }
+        // Only an approval has the schema of the arguments.
+        let schema = self.schema.as_ref().filter(|_| self.kind == RequestKind::Approval);
+        Secrets { pointers: &self.redact, schema }
     }
 
     /// Returns true if it still waits although its time is over: the sweep has not expired it yet.
@@ -111,7 +172,6 @@ impl HumanRequest {
 /// Filter of a list of requests, newest first.
 #[derive(Debug, Clone)]
 pub struct RequestFilter {
-    /// Approvals or questions.
     pub kind: RequestKind,
     pub state: Option<RequestState>,
     /// Only those of this execution.
@@ -134,6 +194,16 @@ pub fn call_hash(tool: &str, arguments: &[u8]) -> Hash {
     hasher.finalize().into()
 }
 
+/// Hash that the result of a caller's call is bound to. It covers the call's key as well: a later call with the same
+/// arguments, whose id the model may repeat, has another result.
+#[must_use]
+pub fn caller_call_hash(call_key: &Hash, tool: &str, arguments: &[u8]) -> Hash {
+    let mut hasher = Sha256::new();
+    hasher.update(call_key);
+    hasher.update(call_hash(tool, arguments));
+    hasher.finalize().into()
+}
+
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: Uuid,
@@ -141,11 +211,12 @@ pub(super) struct Row {
     pub(super) agent_key: String,
     pub(super) kind: String,
     pub(super) call_key: Vec<u8>,
+    pub(super) call_id: String,
     pub(super) round: i32,
     pub(super) tool: String,
     pub(super) arguments: Vec<u8>,
     pub(super) shown: String,
-    pub(super) redact: sqlx::types::Json<Vec<String>>,
+    pub(super) redact: Json<Vec<String>>,
     pub(super) hash: Vec<u8>,
     pub(super) schema: Option<Value>,
     pub(super) policy: Option<String>,
@@ -175,6 +246,7 @@ impl TryFrom<Row> for HumanRequest {
             agent_key: row.agent_key,
             kind: RequestKind::parse(&row.kind).ok_or_else(|| unknown("request kind", &row.kind))?,
             call_key: hash(&row.call_key)?,
+            call_id: row.call_id,
             round: row.round,
             tool: row.tool,
             arguments: body::decode(&row.arguments)?,

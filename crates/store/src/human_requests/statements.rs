@@ -5,17 +5,19 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, call_hash, request::Row};
+use super::{
+    Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter,
+    decision::DecisionRow,
+    request::{RequestedCall, Row},
+};
 use crate::{
-    Store, StoreError,
-    batch::Flushed,
-    body,
-    journal::{Hash, storable},
-    maintenance::Runnable,
-    outcomes::lease_state,
-    tenants::TenantScope,
+    Store, StoreError, database::batch::Flushed, executions::lease_state::lease_state, fleet::maintenance::Runnable,
+    history::journal::Hash, tenants::scope::TenantScope,
 };
 use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
+
+/// Most calls that [`Store::pending_calls`] reads.
+const MAX_PENDING: i64 = 1_000;
 
 /// Selects requests `r` with their executions `e`.
 macro_rules! requests {
@@ -24,7 +26,7 @@ macro_rules! requests {
             Row,
             r#"
             select
-                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.round, r.tool, r.arguments, r.shown,
+                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.call_id, r.round, r.tool, r.arguments, r.shown,
                 r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash,
                 r.schema as "schema: Value", r.policy, r.allow_self,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
@@ -54,20 +56,7 @@ impl Store {
         sqlx::query_file!(
             "src/sql/request.sql",
             worker.0,
-            column!(item => item.execution_id.0),
-            column!(item => item.token.0),
-            column!(item => item.kind.as_str().to_owned()),
-            column!(item => item.call_key.to_vec()),
-            column!(item => storable(&item.tool)),
-            column!(item => body::encode(&item.arguments)),
-            column!(item => storable(&item.shown)),
-            column!(item => call_hash(&item.tool, &item.arguments).to_vec()),
-            column!(item => item.schema.as_ref().map(ToString::to_string)) as _,
-            column!(item => item.policy.as_deref().map(storable)) as _,
-            column!(item => item.allow_self),
-            column!(item => item.expires_in.as_secs_f64()),
-            column!(item => item.round),
-            column!(item => sqlx::types::Json(item.redact.clone())) as _,
+            items.iter().map(|item| RequestedCall::from(&**item)).collect::<Vec<_>>() as _,
         )
         .execute(&self.pool)
         .await?;
@@ -120,7 +109,7 @@ impl Store {
         rows.into_iter().map(HumanRequest::try_from).collect()
     }
 
-    /// Requests for one call: its approvals, one per round, before its question.
+    /// Requests for one call: its approvals, one per round, before its question or its request to the caller.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -216,6 +205,51 @@ impl Store {
         rows.into_iter().map(HumanRequest::try_from).collect()
     }
 
+    /// Calls of an execution that the caller answers, by their ids in the transcript: those of its tools, and
+    /// questions. In the order in which they were made.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn calls_of_caller(&self, id: ExecutionId, call_ids: &[String]) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.execution_id = $1 and r.kind in ('question', 'tool_call') and r.call_id = any($2)
+            order by r.id
+            "#),
+            id.0,
+            call_ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
+    /// Calls that wait for the caller's answer, of an execution and, if it is a root, of all in its tree. At most
+    /// 1,000, in the order in which they were made.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn pending_calls(&self, id: ExecutionId) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.execution_id = any(array(
+                    select $1::uuid union all select x.id from executions x where x.root_id = $1 and x.finished_at is null
+                ))
+                and r.kind in ('question', 'tool_call') and r.state = 'waiting' and r.expires_at > longhaul_now()
+                and e.finished_at is null
+            order by r.id
+            limit $2
+            "#),
+            id.0,
+            MAX_PENDING,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
     /// Stores a decision on a waiting request of `tenant` and wakes its execution. `None` unless the request
     /// waits, has that hash, is in time, and belongs to an execution that is not over.
     ///
@@ -227,19 +261,23 @@ impl Store {
         id: HumanRequestId,
         decision: &NewDecision,
     ) -> Result<Option<Decided>, StoreError> {
+        self.decide_requests(tenant, &[(id, decision)]).await
+    }
+
+    /// Stores decisions on requests of one execution, all or none, and wakes it once. `None`, and nothing is stored,
+    /// unless [`decide_request`](Self::decide_request) would store each.
+    ///
+    /// # Errors
+    /// The values were refused, or Postgres is unavailable.
+    pub async fn decide_requests(
+        &self,
+        tenant: TenantId,
+        decisions: &[(HumanRequestId, &NewDecision)],
+    ) -> Result<Option<Decided>, StoreError> {
         let row = sqlx::query_file!(
             "src/sql/decide.sql",
-            id.0,
             tenant.0,
-            decision.verdict.kind().as_str(),
-            &decision.hash,
-            decision.verdict.state().as_str(),
-            decision.by.key_id.0,
-            decision.by.key_name,
-            decision.by.person,
-            decision.reason,
-            decision.verdict.tool(),
-            decision.verdict.body().map(body::encode),
+            decisions.iter().map(DecisionRow::from).collect::<Vec<_>>() as _,
         )
         .fetch_optional(&self.pool)
         .await?;

@@ -6,7 +6,9 @@ use std::{collections::BTreeSet, time::Duration};
 use uuid::Uuid;
 
 use super::Quarantined;
-use crate::{Store, StoreError, control::Release, maintenance::Runnable, tenants::TenantScope};
+use crate::{
+    Store, StoreError, executions::control::Release, fleet::maintenance::Runnable, tenants::scope::TenantScope,
+};
 use longhaul_shared::domain::{
     ExecutionId, ServeKey, TenantId,
     requirements::{is_other_build, other_build_requirement},

@@ -2,11 +2,13 @@
 //! execution; one of them has the session's turn, the others wait with `concurrency_limit`. The end of an execution
 //! gives the turn on, in its own transaction (`longhaul_session_turn_ends`).
 
+mod activity;
 mod fold;
 mod read;
 mod send;
 mod transcript;
 
+pub use activity::{ActiveCall, Activity, NumberedTurn, SubAgent, TurnUnderWay};
+pub use fold::SessionMessage;
 pub use read::{Begun, NewSession, Session, SessionState, StopReason};
-pub use send::{MAX_QUEUED, MAX_TRANSCRIPT_BYTES, MAX_TURNS, Sent, Stopped};
-pub use transcript::SessionMessage;
+pub use send::{Arrival, MAX_QUEUED, MAX_TRANSCRIPT_BYTES, MAX_TURNS, Sent, SessionLimit, Stopped};

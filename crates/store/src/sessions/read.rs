@@ -1,10 +1,16 @@
 //! Sessions as they stand, and their beginning and end.
 
 use chrono::{DateTime, Utc};
+use longhaul_sdk::{Usd, spec::BudgetSpec};
 use serde_json::Value;
+use sqlx::types::Json;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, erasure::Erasure, submit::Idempotency, tenants::TenantScope, waiting::SessionTurn};
+use crate::{
+    Store, StoreError, executions::budgets::Caps, executions::submit::Idempotency, history::erasure::Erasure,
+    tenants::scope::TenantScope, waiting::SessionTurn,
+};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
@@ -22,8 +28,52 @@ pub struct NewSession {
     /// Labels for filters; an object.
     pub metadata: Value,
     pub submitted_by: Option<ApiKeyId>,
+    /// Budget of all its messages together, in the place of the agent's own.
+    pub budget: Option<BudgetSpec>,
     /// The caller's idempotency key.
     pub idempotency: Option<Idempotency>,
+}
+
+/// A row of the type `new_session`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "new_session")]
+struct SessionRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    agent_key: String,
+    agent_version: i32,
+    on_busy: String,
+    metadata: Json<Value>,
+    submitted_by: Option<Uuid>,
+    idempotency_key: Option<String>,
+    request_hash: Option<Vec<u8>>,
+    on_exhausted: Option<String>,
+    max_cost: Option<i64>,
+    max_tokens: Option<i64>,
+    max_calls: Option<i64>,
+}
+
+impl From<&NewSession> for SessionRow {
+    fn from(of: &NewSession) -> Self {
+        let caps = of.budget.as_ref().map(Caps::from).unwrap_or_default();
+        let (idempotency_key, request_hash) =
+            of.idempotency.clone().map(|Idempotency { key, request_hash }| (key, request_hash)).unzip();
+        Self {
+            id: of.id.0,
+            tenant_id: of.tenant_id.0,
+            agent_key: of.agent_key.clone(),
+            agent_version: of.agent_version,
+            on_busy: of.on_busy.as_str().to_owned(),
+            metadata: Json(of.metadata.clone()),
+            submitted_by: of.submitted_by.map(|key| key.0),
+            idempotency_key,
+            request_hash,
+            on_exhausted: of.budget.as_ref().map(|budget| budget.on_exhausted.as_str().to_owned()),
+            max_cost: caps.max_cost.map(Usd::nanos),
+            max_tokens: caps.max_tokens,
+            max_calls: caps.max_calls,
+        }
+    }
 }
 
 /// Result of a session's creation.
@@ -44,41 +94,35 @@ pub enum SessionState {
     Running,
     /// The execution waits for a person, a limit, a provider or its children.
     Waiting(WaitReason),
-    /// Ended explicitly, or idle for long. A message reopens it.
+    /// Ended explicitly, idle for long, or by a message that used up the agent's turns. A message reopens it.
     Ended,
 }
 
 /// Reason for the end of the last turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StopReason {
     /// The model finished its answer.
     EndTurn,
     /// A person must decide or answer.
     RequiresAction,
     BudgetReached,
+    /// The message used up the agent's turns; the session has ended.
+    MaxTurns,
     Interrupted,
     Failed,
 }
 
-impl StopReason {
-    /// Name as shown.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EndTurn => "end_turn",
-            Self::RequiresAction => "requires_action",
-            Self::BudgetReached => "budget_reached",
-            Self::Interrupted => "interrupted",
-            Self::Failed => "failed",
-        }
-    }
+longhaul_shared::named!(StopReason);
 
+impl StopReason {
     /// Reason for the end of an execution.
     #[must_use]
     pub fn of_end(status: ExecutionStatus, failure_code: Option<&str>) -> Self {
         match (status, failure_code) {
             (ExecutionStatus::Finished, _) => Self::EndTurn,
             (_, Some("budget_exhausted")) => Self::BudgetReached,
+            (_, Some("max_turns_exceeded")) => Self::MaxTurns,
             (_, Some("cancelled")) => Self::Interrupted,
             (_, _) => Self::Failed,
         }
@@ -137,7 +181,9 @@ impl TryFrom<Row> for Session {
         let state = match (row.running, waits) {
             (Some(_), None | Some(WaitReason::Worker)) => SessionState::Running,
             (Some(_), Some(reason)) => SessionState::Waiting(reason),
-            (None, _) if row.is_ended => SessionState::Ended,
+            (None, _) if row.is_ended || row.last_failure.as_deref() == Some("max_turns_exceeded") => {
+                SessionState::Ended
+            }
             (None, _) => SessionState::Idle,
         };
         let stop_reason = match (state, row.last_status.as_deref()) {
@@ -175,21 +221,26 @@ impl Store {
         let (key, hash) = new.idempotency.as_ref().map(|own| (&own.key, &own.request_hash)).unzip();
         let created = sqlx::query_scalar!(
             r#"
-            insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by,
-                idempotency_key, request_hash, created_at, active_at)
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, longhaul_now(), longhaul_now())
-            on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
-            returning id
+            with new as materialized (
+                select ($1::new_session).*
+            ),
+            created as (
+                insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by,
+                    idempotency_key, request_hash, created_at, active_at)
+                select id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by, idempotency_key,
+                    request_hash, longhaul_now(), longhaul_now()
+                from new
+                on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
+                returning id
+            ),
+            caps as (
+                insert into budgets (root_id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted)
+                select id, tenant_id, max_cost, max_tokens, max_calls, on_exhausted from new join created using (id)
+                where on_exhausted is not null
+            )
+            select id from created
             "#,
-            new.id.0,
-            new.tenant_id.0,
-            new.agent_key,
-            new.agent_version,
-            new.on_busy.as_str(),
-            new.metadata,
-            new.submitted_by.map(|key| key.0),
-            key,
-            hash,
+            SessionRow::from(new) as _,
         )
         .fetch_optional(&self.pool)
         .await?;
@@ -305,15 +356,25 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn end_session(&self, tenant: TenantId, id: SessionId) -> Result<bool, StoreError> {
-        let ended = sqlx::query!(
-            "update sessions set ended_at = coalesce(ended_at, longhaul_now()) \
-             where id = $1 and tenant_id = $2 and running is null",
+        let ended = sqlx::query_scalar!(
+            r#"
+            with ended as (
+                update sessions set ended_at = coalesce(ended_at, longhaul_now())
+                where id = $1 and tenant_id = $2 and running is null
+                returning id, ended_at
+            ),
+            remembered as (
+                update memory_sources m set check_at = least(m.check_at, ended.ended_at)
+                from ended where m.id = ended.id and m.check_at is not null
+            )
+            select count(*) as "ended!" from ended
+            "#,
             id.0,
             tenant.0,
         )
-        .execute(&self.pool)
+        .fetch_one(&self.pool)
         .await?;
-        Ok(ended.rows_affected() > 0)
+        Ok(ended > 0)
     }
 
     /// Deletes a session with its transcript, and erases the texts of its executions. Returns the execution that has
@@ -342,9 +403,18 @@ impl Store {
                 return Ok(Some(open));
             }
         }
+        self.forget_session(tenant, id).await?;
         // A message that arrived meanwhile keeps the session.
         let deleted = sqlx::query_scalar!(
-            r#"delete from sessions where id = $1 and tenant_id = $2 and running is null and turns = $3 returning true as "deleted!""#,
+            r#"
+            with gone as (
+                delete from sessions where id = $1 and tenant_id = $2 and running is null and turns = $3 returning id
+            ),
+            budget as (
+                delete from budgets b using gone where b.root_id = gone.id
+            )
+            select true as "deleted!" from gone
+            "#,
             id.0,
             tenant.0,
             i32::try_from(turns.len()).unwrap_or(i32::MAX),

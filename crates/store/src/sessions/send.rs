@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    submit::{NewExecution, insert_rows},
+    executions::submit::{NewExecution, insert_rows},
+    files::attach,
 };
-use longhaul_shared::domain::{ExecutionId, OnBusy, SessionId, TenantId};
+use longhaul_shared::domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, TenantId};
 
 /// Most messages that wait for their turn in one session.
 pub const MAX_QUEUED: i64 = 100;
@@ -34,10 +35,33 @@ pub enum Sent {
     Busy(ExecutionId),
     /// [`MAX_QUEUED`] messages wait already.
     TooManyQueued,
+    /// The session's budget is spent; nothing was stored.
+    BudgetSpent,
+    /// As many sessions of the tenant and the agent run as may; nothing was stored.
+    TooManyRunning,
+    /// An upload that the message names is gone.
+    FileGone,
     /// The session has [`MAX_TURNS`] messages, or [`MAX_TRANSCRIPT_BYTES`].
     Full,
     /// The tenant has no such session.
     NotFound,
+}
+
+/// The limit of sessions that run at a time, for each tenant and agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimit {
+    /// Rule whose slots the claims take.
+    rule: Uuid,
+    max: i32,
+}
+
+/// Treatment of a message that arrives.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrival {
+    /// Replaces the session's own policy.
+    pub policy: Option<OnBusy>,
+    /// Refuses the message where no session more may run; otherwise it waits for a slot.
+    pub refuse_above: Option<SessionLimit>,
 }
 
 /// Result of an interrupt.
@@ -59,27 +83,52 @@ struct Locked {
 }
 
 impl Store {
-    /// Stores the execution that answers a message. `policy` replaces the session's own policy.
+    /// Sets the limit of sessions that run at a time, for each tenant and agent; 0 removes it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn put_session_limit(&self, max: u32) -> Result<Option<SessionLimit>, StoreError> {
+        let max = i32::try_from(max).unwrap_or(i32::MAX);
+        if max == 0 {
+            sqlx::query!("delete from limit_rules where source = 'session'").execute(&self.pool).await?;
+            return Ok(None);
+        }
+        sqlx::query!(
+            "insert into limit_rules as r (source, expression, max, changed_at) values ('session', 'agent', $1, longhaul_now()) \
+             on conflict on constraint limit_rules_once do update set max = excluded.max, changed_at = excluded.changed_at \
+             where r.max <> excluded.max",
+            max,
+        )
+        .execute(&self.pool)
+        .await?;
+        let rule = sqlx::query_scalar!("select id from limit_rules where source = 'session'");
+        Ok(rule.fetch_optional(&self.pool).await?.map(|rule| SessionLimit { rule, max }))
+    }
+
+    /// Stores the execution that answers a message, with the uploads that it names.
     ///
     /// # Errors
     /// Postgres refused a value, or is unavailable: nothing was stored.
     pub async fn send_message(
         &self,
         session: SessionId,
-        execution: &NewExecution,
-        policy: Option<OnBusy>,
+        (execution, files): (&NewExecution, &[FileId]),
+        arrival: Arrival,
     ) -> Result<Sent, StoreError> {
         let tenant = execution.tenant_id;
         let Some((mut transaction, locked)) = self.lock_session(tenant, session).await? else {
             return Ok(Sent::NotFound);
         };
-        let policy = policy.unwrap_or(locked.on_busy);
+        let policy = arrival.policy.unwrap_or(locked.on_busy);
         if insert_rows(&mut transaction, &[execution]).await?.is_empty() {
             transaction.rollback().await?;
             return self.holder_of_key(execution).await;
         }
         if locked.turns >= MAX_TURNS || locked.bytes >= MAX_TRANSCRIPT_BYTES {
             return Ok(Sent::Full);
+        }
+        if is_spent(&mut transaction, session).await? {
+            return Ok(Sent::BudgetSpent);
         }
         if let Some(running) = locked.running {
             if policy == OnBusy::Reject {
@@ -89,7 +138,15 @@ impl Store {
                 return Ok(Sent::TooManyQueued);
             }
         }
+        if let Some(limit) = arrival.refuse_above.filter(|_| locked.running.is_none())
+            && running_sessions(&mut transaction, execution, limit).await? >= limit.max.into()
+        {
+            return Ok(Sent::TooManyRunning);
+        }
         place(&mut transaction, session, &locked, execution.id, policy).await?;
+        if !attach(&mut transaction, (tenant, execution.id, Some(session)), files).await? {
+            return Ok(Sent::FileGone);
+        }
         let stops = matches!(policy, OnBusy::Interrupt | OnBusy::Rollback);
         let stopped = locked.running.filter(|_| stops).map(ExecutionId);
         if let Some(running) = stopped {
@@ -169,6 +226,56 @@ impl Store {
         let (id, hash) = held.ok_or_else(|| StoreError::Conflict("an idempotency key vanished".into()))?;
         Ok(if hash == own.request_hash { Sent::Existing(id) } else { Sent::KeyReused(id) })
     }
+}
+
+/// Sessions of the tenant and the agent that run or wait for a worker or a slot. Locks the count until the end of the
+/// transaction, so that two messages do not both find the last place.
+async fn running_sessions(
+    connection: &mut PgConnection,
+    execution: &NewExecution,
+    limit: SessionLimit,
+) -> Result<i64, StoreError> {
+    let key = format!("{}={} {}", limit.rule, execution.tenant_id.0, execution.agent_key);
+    sqlx::query!("select pg_advisory_xact_lock(hashtextextended($1, 0))", key).execute(&mut *connection).await?;
+    // Runnable ones have no slot before their claim, unless one was handed to them.
+    let running = sqlx::query_scalar!(
+        r#"
+        select (select count(*) from slots s where s.key = $1 and s.execution_id is not null)
+            + (select count(*) from slot_waiters w where w.key = $1)
+            + (
+                select count(*) from executions e
+                where e.wait_reason = 'worker' and e.queue = $4 and e.tenant_id = $2 and e.agent_key = $3
+                    and e.session_id is not null
+                    and not exists (select from slots s where s.key = $1 and s.execution_id = e.id)
+            ) as "running!"
+        "#,
+        key,
+        execution.tenant_id.0,
+        execution.agent_key,
+        INTERACTIVE_QUEUE,
+    );
+    Ok(running.fetch_one(connection).await?)
+}
+
+/// True if a cap of the session's budget is reached. Amounts that are reserved may come back and do not count.
+async fn is_spent(connection: &mut PgConnection, session: SessionId) -> Result<bool, StoreError> {
+    let spent = sqlx::query_scalar!(
+        r#"
+        select exists (
+            select from budgets b cross join lateral (
+                select coalesce(sum(r.charged_cost), 0) as cost, coalesce(sum(r.charged_tokens), 0) as tokens,
+                    coalesce(sum(r.charged_calls), 0) as calls
+                from reservations r where r.root_id = b.root_id and r.state = 'settled'
+            ) settled
+            where b.root_id = $1 and (
+                b.spent_cost + settled.cost >= b.max_cost or b.spent_tokens + settled.tokens >= b.max_tokens
+                or b.spent_calls + settled.calls >= b.max_calls
+            )
+        ) as "spent!"
+        "#,
+        session.0,
+    );
+    Ok(spent.fetch_one(connection).await?)
 }
 
 async fn queued(connection: &mut PgConnection, session: SessionId) -> Result<i64, StoreError> {

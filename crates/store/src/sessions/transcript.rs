@@ -1,23 +1,64 @@
 //! The transcript of a session: read, and extended by what its ended executions said.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, SessionId};
+use longhaul_shared::domain::{ExecutionId, SessionId, input_parts};
 use uuid::Uuid;
 
-use super::fold::{Entry, Fold, Turn};
-use crate::{Store, StoreError, body, journal::Loaded};
+use super::fold::{Entry, Fold, SessionMessage, Turn};
+use crate::{
+    Store, StoreError,
+    files::StoredFile,
+    history::{body, journal::Loaded},
+};
 
-/// One message of a transcript.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionMessage {
-    /// Number in the session, from 1.
-    pub seq: i32,
-    /// Execution that said it.
-    pub execution: ExecutionId,
-    /// Exact bytes (`domain::message`).
-    pub bytes: Vec<u8>,
-    /// First and last number of the messages that it stands for, if it is a summary.
-    pub replaces: Option<(i32, i32)>,
+/// A row of the type `transcript_message`.
+#[derive(Debug, sqlx::Type)]
+#[sqlx(type_name = "transcript_message")]
+struct MessageRow {
+    seq: i32,
+    execution_id: Uuid,
+    body: Vec<u8>,
+    replaces_first: Option<i32>,
+    replaces_last: Option<i32>,
+    is_interrupted: bool,
+}
+
+impl From<&SessionMessage> for MessageRow {
+    fn from(of: &SessionMessage) -> Self {
+        let (replaces_first, replaces_last) = of.replaces.unzip();
+        Self {
+            seq: of.seq,
+            execution_id: of.execution.0,
+            body: body::encode(&of.bytes),
+            replaces_first,
+            replaces_last,
+            is_interrupted: of.is_interrupted,
+        }
+    }
+}
+
+/// A stored message.
+struct StoredRow {
+    seq: i32,
+    execution_id: Uuid,
+    body: Vec<u8>,
+    replaces_first: Option<i32>,
+    replaces_last: Option<i32>,
+    is_interrupted: bool,
+}
+
+impl TryFrom<StoredRow> for SessionMessage {
+    type Error = StoreError;
+
+    fn try_from(row: StoredRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            seq: row.seq,
+            execution: ExecutionId(row.execution_id),
+            bytes: body::decode(&row.body)?,
+            replaces: row.replaces_first.zip(row.replaces_last),
+            is_interrupted: row.is_interrupted,
+        })
+    }
 }
 
 impl Store {
@@ -33,9 +74,10 @@ impl Store {
         through: i32,
         limit: i64,
     ) -> Result<Vec<SessionMessage>, StoreError> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            StoredRow,
             r#"
-            select seq, execution_id, body, replaces_first, replaces_last
+            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted
             from session_messages where session_id = $1 and seq > $2 and seq <= $3 order by seq limit $4
             "#,
             session.0,
@@ -45,15 +87,31 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let read = rows.into_iter().map(|row| {
-            Ok(SessionMessage {
-                seq: row.seq,
-                execution: ExecutionId(row.execution_id),
-                bytes: body::decode(&row.body)?,
-                replaces: row.replaces_first.zip(row.replaces_last),
-            })
-        });
-        read.collect()
+        rows.into_iter().map(SessionMessage::try_from).collect()
+    }
+
+    /// Messages of these executions, in order.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a message cannot be read.
+    pub(crate) async fn messages_of(
+        &self,
+        session: SessionId,
+        executions: Vec<ExecutionId>,
+    ) -> Result<Vec<SessionMessage>, StoreError> {
+        let ids: Vec<Uuid> = executions.into_iter().map(|id| id.0).collect();
+        let rows = sqlx::query_as!(
+            StoredRow,
+            r#"
+            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted
+            from session_messages where session_id = $1 and execution_id = any ($2) order by seq
+            "#,
+            session.0,
+            &ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(SessionMessage::try_from).collect()
     }
 
     /// The transcript as the model sees it, through message `through`: summaries stand in the place of what they
@@ -81,8 +139,11 @@ impl Store {
             let Some(row) = row else { return Ok(0) };
             let turns = sqlx::query!(
                 r#"
-                select t.number, t.execution_id, t.state, t.is_rolled_back, p.input::text as "input!"
-                from session_turns t join execution_payloads p on p.execution_id = t.execution_id
+                select t.number, t.execution_id, t.state, t.is_rolled_back, p.input::text as "input!",
+                    e.failure_code is not distinct from 'cancelled' as "is_cancelled!"
+                from session_turns t
+                join execution_payloads p on p.execution_id = t.execution_id
+                join executions e on e.id = t.execution_id
                 where t.session_id = $1 and t.number > $2 order by t.number
                 "#,
                 session.0,
@@ -98,7 +159,19 @@ impl Store {
                 let Loaded::Journal(journal) = self.load_journal(id, u8::MAX).await? else {
                     return Err(StoreError::Corrupt(format!("the journal of {id} is of a newer release")));
                 };
-                let turn = Turn { execution: id, input: &turn.input, is_rolled_back: turn.is_rolled_back };
+                let input = serde_json::from_str(&turn.input).unwrap_or_default();
+                let files = if input_parts::files(&input).is_empty() {
+                    Vec::new()
+                } else {
+                    self.attached_files(id).await?.iter().map(StoredFile::reference).collect()
+                };
+                let turn = Turn {
+                    execution: id,
+                    input,
+                    files,
+                    is_rolled_back: turn.is_rolled_back,
+                    is_cancelled: turn.is_cancelled,
+                };
                 fold.add(&turn, &journal.steps)?;
             }
             let (last_seq, added) = fold.finish();
@@ -115,27 +188,24 @@ impl Store {
         last_seq: i32,
         added: &[SessionMessage],
     ) -> Result<(), StoreError> {
-        let (first, last): (Vec<Option<i32>>, Vec<Option<i32>>) =
-            added.iter().map(|message| message.replaces.unzip()).unzip();
         sqlx::query!(
             r#"
             with folded as (
                 update sessions set folded = $3, last_seq = $4, bytes = bytes + $5 where id = $1 and folded = $2
                 returning id
             )
-            insert into session_messages (session_id, seq, execution_id, body, replaces_first, replaces_last)
-            select folded.id, added.* from folded, unnest($6::int[], $7::uuid[], $8::bytea[], $9::int[], $10::int[]) as added
+            insert into session_messages (
+                session_id, seq, execution_id, body, replaces_first, replaces_last, is_interrupted
+            )
+            select folded.id, added.*
+            from folded, unnest($6::transcript_message[]) as added
             "#,
             session.0,
             from,
             to,
             last_seq,
             added.iter().map(|message| message.bytes.len() as i64).sum::<i64>(),
-            &added.iter().map(|message| message.seq).collect::<Vec<_>>(),
-            &added.iter().map(|message| message.execution.0).collect::<Vec<Uuid>>(),
-            &added.iter().map(|message| body::encode(&message.bytes)).collect::<Vec<_>>(),
-            &first as &[Option<i32>],
-            &last as &[Option<i32>],
+            added.iter().map(MessageRow::from).collect::<Vec<_>>() as _,
         )
         .execute(&self.pool)
         .await?;

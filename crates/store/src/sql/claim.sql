@@ -14,11 +14,9 @@ select
     (c.execution).transient_retries as "transient_retries!", (c.execution).tool_error_retries as "tool_error_retries!",
     (c.execution).llm_error_retries as "llm_error_retries!", (c.execution).cancel_requested_at, (c.execution).retry_of,
     (c.execution).forked_from, (c.execution).session_id, (c.execution).root_id, (c.execution).depth as "depth!",
-    (c.execution).has_budget as "has_budget!",
+    (c.execution).has_budget as "has_budget!", (c.execution).budget_id,
     (c.execution).input_tokens + (c.execution).output_tokens as "tokens!",
     longhaul_claim_rank((c.execution).created_at, (c.execution).priority) as "rank!",
     c.is_new as "is_new!", c.refused_keys, c.overrides::text as overrides, coalesce(c.input::text, '') as "input!",
     c.traceparent
-from longhaul_claim(
-    $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21
-) c
+from longhaul_claim($1, $2, $3) c

@@ -63,17 +63,19 @@ ended as (
 recorded as (
     insert into steps as s (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
-        input_tokens, output_tokens, cached_tokens, cost, started_at, finished_at
+        input_tokens, output_tokens, cached_tokens, cache_write_tokens, cost, started_at, finished_at
     )
     select verdict.id, step.seq, verdict.attempt, step.kind, step.state, step.key, step.occurrence, step.name, step.appends,
-        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens, step.cost,
+        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens,
+        step.cache_write_tokens, step.cost,
         verdict.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then verdict.now end
     from unnest($3::journal_step[]) as step join verdict on verdict.id = step.execution_id
     on conflict (execution_id, seq) do update
     set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
         preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
-        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens, cost = excluded.cost,
-        started_at = excluded.started_at, finished_at = excluded.finished_at
+        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+        cache_write_tokens = excluded.cache_write_tokens, cost = excluded.cost, started_at = excluded.started_at,
+        finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
 settled as (
@@ -154,6 +156,8 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
     calls = e.calls + coalesce((v.write).calls, 0),
     input_tokens = e.input_tokens + coalesce((v.write).input_tokens, 0),
     output_tokens = e.output_tokens + coalesce((v.write).output_tokens, 0),
+    cached_tokens = e.cached_tokens + coalesce((v.write).cached_tokens, 0),
+    cache_write_tokens = e.cache_write_tokens + coalesce((v.write).cache_write_tokens, 0),
     cost = e.cost + coalesce((v.write).cost, 0),
     uncosted_turns = e.uncosted_turns + coalesce((v.write).uncosted_turns, 0),
     crash_count = case when (v.write).is_progress then 0 else e.crash_count end,
@@ -161,4 +165,4 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
 from verdict v
 where e.id = v.id
 returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id,
-    e.input_tokens + e.output_tokens as "tokens!", e.slot_keys
+    e.input_tokens + e.output_tokens as "tokens!", e.slot_keys, e.project_id

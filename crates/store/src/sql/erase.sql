@@ -1,5 +1,6 @@
 -- Erases the texts of one ended execution, but for its steps: input, output, failure texts, metadata, what people
--- were asked and answered, and the texts in its events. Ids, kinds, codes, times, counts and hashes stay.
+-- were asked and answered, the texts in its events, its files and its workspace. Ids, kinds, codes, times, counts and
+-- hashes stay.
 with ended as materialized (
     select id from executions where id = $1 and finished_at is not null
 ),
@@ -11,6 +12,16 @@ payload as (
 ),
 labels as (
     update executions e set metadata = '{}' from ended where e.id = ended.id and e.metadata <> '{}'
+),
+-- What nothing else names is removed by the sweep.
+files as (
+    delete from execution_files f using ended where f.execution_id = ended.id
+),
+workspaces as (
+    delete from workspaces w using ended where w.execution_id = ended.id
+),
+changes as (
+    delete from workspace_changes c using ended where c.execution_id = ended.id
 ),
 leases as (
     update attempts a set failure_summary = null

@@ -1,4 +1,4 @@
--- Expires requests that people did not answer in time, and wakes their executions as a decision does. Requests of
+-- Expires requests that were not answered in time, and wakes their executions as a decision does. Requests of
 -- an execution that is over are closed without an event: its end may have missed a request that was being
 -- written.
 with due as materialized (
@@ -11,7 +11,7 @@ execution as materialized (
     select e.id, e.event_seq, e.queue, e.finished_at is not null as is_over,
         coalesce(e.wait_reason in ('approval', 'input', 'children'), false) as was_parked
     from executions e
-    where e.id in (select execution_id from due)
+    where e.id in (select execution_id from due) and (e.root_id is null or longhaul_try_lock(e.root_id))
     order by e.id
     for update of e skip locked
 ),
@@ -20,7 +20,7 @@ ended as (
     set state = case when x.is_over then 'closed' else 'expired' end, decided_at = longhaul_now()
     from due, execution x
     where r.id = due.id and x.id = due.execution_id and r.state = 'waiting'
-    returning r.id, r.execution_id, r.kind, r.tool, r.decided_at, x.is_over
+    returning r.id, r.execution_id, r.kind, r.call_id, r.tool, r.decided_at, x.is_over
 ),
 expired as (
     select ended.*, x.event_seq + row_number() over (partition by x.id order by ended.id) as seq
@@ -29,8 +29,10 @@ expired as (
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select execution_id, seq, decided_at, case kind when 'approval' then 'approval_expired' else 'question_expired' end,
-        jsonb_build_object('id', id, 'tool', tool)
+    select execution_id, seq, decided_at,
+        case kind when 'approval' then 'approval_expired' when 'question' then 'question_expired'
+            else 'tool_call_expired' end,
+        jsonb_build_object('id', id, 'call_id', call_id, 'tool', tool)
     from expired
 ),
 woken as (

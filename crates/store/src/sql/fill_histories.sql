@@ -14,11 +14,11 @@ attempt as (
 step as (
     insert into steps (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens,
-        output_tokens, cached_tokens,
+        output_tokens, cached_tokens, cache_write_tokens,
         started_at, finished_at, cost
     )
     select copy.id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, input_tokens,
-        output_tokens, cached_tokens,
+        output_tokens, cached_tokens, cache_write_tokens,
         started_at, finished_at, cost
     from copy, steps where execution_id = $1
 )

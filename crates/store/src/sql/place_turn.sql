@@ -9,11 +9,15 @@ session as (
     set turns = $3, running = case when $5 then $2 else running end, active_at = longhaul_now(), ended_at = null
     where id = $1
 ),
+budget as (
+    select root_id from budgets where root_id = $1
+),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
     select id, tenant_id, 'concurrency_limit', deadline_at from executions where id = $2 and not $5
 )
 update executions
-set session_id = $1, wait_reason = case when $5 then wait_reason else 'concurrency_limit' end,
+set session_id = $1, has_budget = has_budget or exists (select from budget), budget_id = (select root_id from budget),
+    wait_reason = case when $5 then wait_reason else 'concurrency_limit' end,
     wait_until = case when $5 then wait_until end
 where id = $2

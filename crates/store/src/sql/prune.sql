@@ -26,6 +26,26 @@ old_reservations as (
 old_work as (
     delete from ending_parents p using gone where p.execution_id = gone.id
 ),
+old_files as (
+    delete from execution_files f using gone where f.execution_id = gone.id
+),
+-- The workspace of a session stays with that, without the results of the calls.
+old_workspaces as (
+    delete from workspaces w using gone where w.execution_id = gone.id
+),
+old_changes as (
+    delete from workspace_changes c using gone where c.execution_id = gone.id
+),
+-- Episodes stay: memory outlives what it was taken from.
+old_sources as (
+    delete from memory_sources s using gone where s.id = gone.id
+),
+old_updates as (
+    delete from memory_updates u using gone where u.execution_id = gone.id
+),
+old_recalls as (
+    delete from memory_recalls r using gone where r.record_id = gone.id
+),
 old_attempts as (
     delete from attempts a where a.execution_id = any ($1) and a.execution_id in (select id from gone)
 ),

@@ -22,17 +22,19 @@ held as materialized (
 recorded as (
     insert into steps as s (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
-        input_tokens, output_tokens, cached_tokens, cost, started_at, finished_at
+        input_tokens, output_tokens, cached_tokens, cache_write_tokens, cost, started_at, finished_at
     )
     select held.id, step.seq, held.attempt, step.kind, step.state, step.key, step.occurrence, step.name, step.appends,
-        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens, step.cost,
+        step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens,
+        step.cache_write_tokens, step.cost,
         now.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then now.now end
     from now, unnest($3::journal_step[]) as step join held on held.id = step.execution_id
     on conflict (execution_id, seq) do update
     set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
         preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
-        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens, cost = excluded.cost,
-        started_at = excluded.started_at, finished_at = excluded.finished_at
+        output_tokens = excluded.output_tokens, cached_tokens = excluded.cached_tokens,
+        cache_write_tokens = excluded.cache_write_tokens, cost = excluded.cost, started_at = excluded.started_at,
+        finished_at = excluded.finished_at
     where s.state = 'intent'
 ),
 told as (
@@ -52,7 +54,8 @@ settled as (
 update executions e
 set lease_write = item.write, event_seq = e.event_seq + item.events, turns = e.turns + item.turns,
     calls = e.calls + item.calls, input_tokens = e.input_tokens + item.input_tokens,
-    output_tokens = e.output_tokens + item.output_tokens, cost = e.cost + item.cost,
+    output_tokens = e.output_tokens + item.output_tokens, cached_tokens = e.cached_tokens + item.cached_tokens,
+    cache_write_tokens = e.cache_write_tokens + item.cache_write_tokens, cost = e.cost + item.cost,
     uncosted_turns = e.uncosted_turns + item.uncosted_turns,
     -- Events and intents come again with every attempt, also with attempts that kill their worker: they are no
     -- progress.

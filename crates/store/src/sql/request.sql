@@ -7,34 +7,29 @@ now as materialized (
     select longhaul_now() as now from me
 ),
 item as (
-    select * from unnest(
-        $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::text[], $7::bytea[], $8::text[], $9::bytea[], $10::text[],
-        $11::text[], $12::bool[], $13::float8[], $14::int[], $15::jsonb[]
-    ) as item (
-        execution_id, token, kind, call_key, tool, arguments, shown, hash, schema, policy, allow_self, expires_seconds,
-        round, redact
-    )
+    select * from unnest($2::requested_call[])
 ),
 held as materialized (
     select e.id, e.tenant_id, e.agent_key, e.event_seq, e.deadline_at, e.lease_token
     from me, executions e
     where e.id in (select execution_id from item) and e.worker_id is not distinct from $1
+        -- The root of a tree is told (longhaul_request_surfaces).
+        and (e.root_id is null or longhaul_try_lock(e.root_id))
     order by e.id
     for update of e skip locked
 ),
 asked as (
     insert into human_requests (
-        id, execution_id, tenant_id, agent_key, kind, call_key, tool, arguments, shown, hash, schema, policy,
-        allow_self,
-        requested_at, expires_at, round, redact
+        id, execution_id, tenant_id, agent_key, kind, call_key, round, call_id, tool, arguments, shown, hash, schema,
+        policy, allow_self, redact, requested_at, expires_at
     )
-    select longhaul_uuid(), held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.tool,
-        item.arguments, item.shown, item.hash,
-        item.schema::json, item.policy, item.allow_self, now.now,
-        least(now.now + item.expires_seconds * interval '1 second', held.deadline_at), item.round, item.redact
+    select longhaul_uuid(), held.id, held.tenant_id, held.agent_key, item.kind, item.call_key, item.round,
+        item.call_id, item.tool, item.arguments, item.shown, item.hash, item.schema::json, item.policy,
+        item.allow_self, item.redact, now.now,
+        least(now.now + item.expires_seconds * interval '1 second', held.deadline_at)
     from now, item join held on held.id = item.execution_id and held.lease_token = item.token
     on conflict (execution_id, call_key, kind, round) do nothing
-    returning id, execution_id, kind, tool, policy, requested_at, expires_at
+    returning id, execution_id, kind, call_id, tool, policy, requested_at, expires_at
 ),
 numbered as (
     select asked.*, held.event_seq + row_number() over (partition by asked.execution_id order by asked.id) as seq
@@ -43,8 +38,11 @@ numbered as (
 told as (
     insert into events (execution_id, seq, at, kind, data)
     select execution_id, seq, requested_at,
-        case kind when 'approval' then 'approval_requested' else 'question_asked' end,
-        jsonb_strip_nulls(jsonb_build_object('id', id, 'tool', tool, 'policy', policy, 'expires_at', expires_at))
+        case kind when 'approval' then 'approval_requested' when 'question' then 'question_asked'
+            else 'tool_call_pending' end,
+        jsonb_strip_nulls(jsonb_build_object(
+            'id', id, 'call_id', call_id, 'tool', tool, 'policy', policy, 'expires_at', expires_at
+        ))
     from numbered
 )
 update executions e

@@ -20,22 +20,16 @@ parent as materialized (
 ),
 wanted as materialized (
     select wanted.*
-    from unnest(
-        $4::bytea[], $5::uuid[], $6::text[], $7::uuid[], $8::text[], $9::uuid[], $10::text[], $11::jsonb[], $12::text[],
-        $13::float8[], $14::bool[], $15::float8[]
-    ) as wanted (
-        spawn_key, id, definition_key, definition_version_id, agent_key, agent_version_id, serve_key, metadata, input,
-        deadline_seconds, deadline_is_near, active_timeout_seconds
-    )
+    from unnest($4::bytea[], $5::submission[]) as wanted (spawn_key)
     where not exists (select from executions c where c.parent_id = $2 and c.spawn_key = wanted.spawn_key)
 ),
 verdict as materialized (
     select case
         when parent.cancel_requested_at is not null then 'cancelled'
         when asked.n = 0 then null
-        when parent.depth >= $16::smallint then 'too_deep'
-        when parent.children + asked.n > $17::int then 'too_many_children'
-        when asked.n + longhaul_tree_size(coalesce(parent.root_id, parent.id), $18::int) > $18::int then 'tree_full'
+        when parent.depth >= $6::smallint then 'too_deep'
+        when parent.children + asked.n > $7::int then 'too_many_children'
+        when asked.n + longhaul_tree_size(coalesce(parent.root_id, parent.id), $8::int) > $8::int then 'tree_full'
     end as refusal
     from parent, (select count(*) as n from wanted) asked
 ),
@@ -44,7 +38,7 @@ inserted as (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, wait_until, event_seq, parent_id,
         root_id,
-        depth, spawn_key, has_budget
+        depth, spawn_key, has_budget, budget_id
     )
     select
         wanted.id, parent.tenant_id, wanted.definition_key, wanted.definition_version_id, wanted.agent_key,
@@ -54,7 +48,8 @@ inserted as (
         case when held.back then 'queue_paused' else 'worker' end,
         case when held.back then least(now.now + wanted.deadline_seconds * interval '1 second',
             parent.deadline_at) end, 1, parent.id,
-        coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key, parent.has_budget
+        coalesce(parent.root_id, parent.id), parent.depth + 1, wanted.spawn_key, parent.has_budget,
+        parent.budget_id
     from parent, verdict, now, wanted cross join lateral (
         -- As in submit.sql (docs/adr/0019-quarantine.md).
         select exists (
@@ -74,8 +69,8 @@ held_back as (
     select id, tenant_id, wait_reason, deadline_at from inserted where wait_reason <> 'worker'
 ),
 payloads as (
-    insert into execution_payloads (execution_id, input, traceparent)
-    select inserted.id, wanted.input::json, p.traceparent
+    insert into execution_payloads (execution_id, input, overrides, traceparent)
+    select inserted.id, wanted.input::json, wanted.overrides::json, p.traceparent
     from inserted join wanted on wanted.id = inserted.id left join execution_payloads p on p.execution_id = $2
 ),
 near_deadlines as (

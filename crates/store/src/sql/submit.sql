@@ -14,16 +14,7 @@ input as materialized (
             ) then 'queue_paused'
             else 'worker'
         end as wait_reason
-    from now, unnest(
-        $1::uuid[], $2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::uuid[], $7::text[], $8::text[], $9::smallint[],
-        $10::jsonb[], $11::text[], $12::timestamptz[], $13::float8[], $14::bool[], $15::float8[], $16::uuid[],
-        $17::uuid[],
-        $18::text[], $19::text[], $20::bytea[], $21::text[], $22::bigint[], $23::bigint[], $24::bigint[], $25::text[]
-    ) as input (
-        id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, input, run_at, deadline_seconds, deadline_is_near, active_timeout_seconds, retry_of, submitted_by,
-        traceparent, idempotency_key, request_hash, on_exhausted, max_cost, max_tokens, max_calls, overrides
-    )
+    from now, unnest($1::submission[]) as input
 ),
 keyed as (
     insert into idempotency_keys (tenant_id, key, execution_id, request_hash, created_at)
@@ -37,12 +28,12 @@ fresh as (
 inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, created_at, deadline_at, active_timeout, retry_of, submitted_by, wait_reason, wait_until, event_seq,
+        metadata, created_at, deadline_at, active_timeout, submitted_by, wait_reason, wait_until, event_seq,
         has_budget
     )
     select
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
-        metadata, now, deadline_at, active_timeout_seconds * interval '1 second', retry_of, submitted_by,
+        metadata, now, deadline_at, active_timeout_seconds * interval '1 second', submitted_by,
         wait_reason, case wait_reason when 'scheduled' then run_at when 'queue_paused' then deadline_at end, 1,
         on_exhausted is not null
     from fresh
@@ -60,8 +51,7 @@ caps as (
 ),
 first_events as (
     insert into events (execution_id, seq, at, kind, data)
-    select id, 1, now, 'submitted', case when retry_of is not null then jsonb_build_object('retry_of', retry_of) end
-    from fresh join inserted using (id)
+    select id, 1, now, 'submitted', null from fresh join inserted using (id)
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)

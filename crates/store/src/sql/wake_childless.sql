@@ -1,5 +1,5 @@
--- Predicate `is_over` of the reason `children` (core-rules 3): makes runnable what waits for children and has
--- none open, even if the wake was lost.
+-- Predicate `is_over` of the reason `children` (core-rules 3): makes runnable what waits for children of which none is
+-- awaited any more, even if the wake was lost.
 with now as materialized (
     select longhaul_now() as now
 ),
@@ -7,7 +7,7 @@ over as materialized (
     select e.id, e.event_seq, e.wait_reason, now.now
     from now, parked p join executions e on e.id = p.execution_id
     where p.wait_reason = 'children' and e.wait_reason = 'children'
-        and not exists (select from executions c where c.parent_id = e.id and c.finished_at is null)
+        and longhaul_children_over(e.id)
     order by e.id
     limit $1
     for no key update of e skip locked

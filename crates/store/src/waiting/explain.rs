@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::state::{Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting};
-use crate::{Store, StoreError, tenants::TenantScope};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, WaitReason, WorkerId};
+use crate::{Store, StoreError, tenants::scope::TenantScope};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, RequestKind, WaitReason, WorkerId};
 
 /// Most ids of a list.
 const LIST_CAP: i64 = 20;
@@ -104,8 +104,11 @@ impl Store {
             Some(WaitReason::Approval | WaitReason::Input | WaitReason::Children) => {
                 waiting.requests = self.open_requests(id).await?;
                 waiting.children = self.some_children(id).await?;
+                let is_of_caller = |request: &OpenRequest| request.kind == RequestKind::ToolCall.as_str();
                 waiting.estimate = Estimate::none(if waiting.requests.is_empty() {
                     "it goes on when what it started has ended"
+                } else if waiting.requests.iter().all(is_of_caller) {
+                    "its caller runs the calls"
                 } else {
                     "a person decides"
                 });
@@ -224,7 +227,7 @@ impl Store {
     async fn open_requests(&self, id: ExecutionId) -> Result<Vec<OpenRequest>, StoreError> {
         Ok(sqlx::query_as!(
             OpenRequest,
-            "select id, kind, tool, expires_at from human_requests where execution_id = $1 and state = 'waiting' \
+            "select id, kind, call_id, tool, expires_at from human_requests where execution_id = $1 and state = 'waiting' \
              order by id limit $2",
             id.0,
             LIST_CAP,

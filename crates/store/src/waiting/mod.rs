@@ -1,11 +1,13 @@
-//! Explains the state of an execution: its wait reason, since when it waits, its place in line, and how long such
-//! waits took lately.
+//! Reasons to wait: concurrency limits, formats that no live worker knows, and the explanation of one execution: its
+//! wait reason, since when it waits, its place in line, and how long such waits took lately.
 //!
-//! Reads only, each bounded: counts stop at a thousand, lists at twenty, history at some hundred rows. Of other
-//! tenants only numbers are shown.
+//! The explanation reads only, and each read is bounded: counts stop at a thousand, lists at twenty, history at some
+//! hundred rows. Of other tenants only numbers are shown.
 
 mod explain;
+pub(crate) mod formats;
 mod line;
+pub mod slots;
 mod state;
 
 pub use line::COUNT_CAP;

@@ -102,12 +102,14 @@ pub struct LimitStanding {
     pub is_waited_for: bool,
 }
 
-/// A request to a person.
+/// A request to a person or the caller.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OpenRequest {
     pub id: Uuid,
-    /// `approval` or `question`.
+    /// `approval`, `question` or `tool_call`.
     pub kind: String,
+    /// Id of the call in the transcript.
+    pub call_id: String,
     /// Tool that would run.
     pub tool: String,
     /// Time after which the request expires.

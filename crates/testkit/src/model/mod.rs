@@ -4,6 +4,7 @@
 //! without its result, a part above its cap, no `Idempotency-Key`) is answered 400, and the test fails when the
 //! server is dropped. A server under load keeps nothing of its requests and parses no body by itself.
 
+mod cache_stub;
 mod captured;
 mod render;
 mod reply;
@@ -30,6 +31,7 @@ use futures::{
 use serde_json::json;
 
 pub use self::{
+    cache_stub::{CacheCount, CacheStub},
     captured::{Captured, Dialect},
     reply::{
         Ev, Gate, Reply, ev_call, ev_call_raw, ev_cut, ev_end, ev_error, ev_finish, ev_gate, ev_raw, ev_stall, ev_text,
@@ -48,6 +50,7 @@ struct Inner {
     queue: VecDeque<Reply>,
     answerer: Option<Answerer>,
     counter: Option<Counter>,
+    cache: Option<CacheStub>,
     requests: Vec<Captured>,
     calls: BTreeMap<String, usize>,
     answered: BTreeMap<String, usize>,
@@ -193,6 +196,12 @@ impl ModelServer {
         self.shared.lock().counter = Some(Arc::new(counter));
     }
 
+    /// Reports the tokens that the provider's prompt cache would read and write.
+    #[must_use]
+    pub fn cache_prompts(&self) -> CacheStub {
+        self.shared.lock().cache.get_or_insert_default().clone()
+    }
+
     /// Replaces the size caps of requests.
     pub fn set_caps(&self, caps: Caps) {
         self.shared.lock().caps = caps;
@@ -282,6 +291,11 @@ async fn handle(State(shared): State<Shared>, uri: Uri, headers: HeaderMap, body
         _ if switch.is_some_and(Switch::is_away) => reply_status(503, "the model is away"),
         Planned::Reply(reply) => reply,
         Planned::Asks(answerer) => answerer(captured.clone()).await,
+    };
+    let cache = shared.lock().cache.clone();
+    let reply = match cache {
+        Some(cache) if reply.is_answer() => reply.cached(cache.serve(&captured)),
+        Some(_) | None => reply,
     };
     render::response(reply, &captured, in_flight, switch.cloned()).await
 }

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use super::{
     InFlight, Switch,
     captured::{Captured, Dialect},
-    reply::{Content, Ev, Gate, Reply},
+    reply::{Content, Ev, Gate, Reply, Usage},
 };
 use crate::http_server::HangUp;
 
@@ -159,7 +159,7 @@ fn streamed(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
 struct Writer {
     dialect: Dialect,
     crlf: bool,
-    usage: Option<(u64, u64)>,
+    usage: Option<Usage>,
     blocks: usize,
     calls: usize,
 }
@@ -185,7 +185,7 @@ impl Writer {
         match self.dialect {
             Dialect::OpenAi => self.events(&[openai_chunk(&json!({ "role": "assistant", "content": "" }), None)]),
             Dialect::Anthropic => {
-                let usage = self.usage.map(|(input, _)| json!({ "input_tokens": input, "output_tokens": 1 }));
+                let usage = self.usage.map(|usage| anthropic_usage(Usage { output: 1, ..usage }));
                 let message = json!({ "id": "msg", "type": "message", "model": "fake", "content": [], "usage": usage });
                 self.events(&[json!({ "type": "message_start", "message": message }), json!({ "type": "ping" })])
             }
@@ -243,7 +243,7 @@ impl Writer {
                 out.into_bytes()
             }
             Dialect::Anthropic => {
-                let usage = self.usage.map(|(_, output)| json!({ "output_tokens": output }));
+                let usage = self.usage.map(|usage| json!({ "output_tokens": usage.output }));
                 let delta = json!({ "stop_reason": anthropic_reason(reason) });
                 let delta = json!({ "type": "message_delta", "delta": delta, "usage": usage });
                 self.events(&[delta, json!({ "type": "message_stop" })])
@@ -261,8 +261,23 @@ fn openai_chunk(delta: &Value, finish: Option<&str>) -> Value {
         "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
 }
 
-fn openai_usage((input, output): (u64, u64)) -> Value {
-    json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output })
+fn openai_usage(usage: Usage) -> Value {
+    let Usage { input, output, cache } = usage;
+    let mut written = json!({ "prompt_tokens": input, "completion_tokens": output, "total_tokens": input + output });
+    if let Some(cache) = cache {
+        written["prompt_tokens_details"] = json!({ "cached_tokens": cache.read });
+    }
+    written
+}
+
+/// The format counts cached input apart.
+fn anthropic_usage(usage: Usage) -> Value {
+    let Usage { input, output, cache } = usage;
+    let Some(cache) = cache else { return json!({ "input_tokens": input, "output_tokens": output }) };
+    json!({
+        "input_tokens": cache.prompt - cache.read - cache.written, "output_tokens": output,
+        "cache_read_input_tokens": cache.read, "cache_creation_input_tokens": cache.written,
+    })
 }
 
 fn anthropic_reason(reason: &str) -> &str {
@@ -313,9 +328,7 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
                 let input: Value = serde_json::from_str(arguments).unwrap_or_default();
                 json!({ "type": "tool_use", "id": id, "name": name, "input": input })
             }));
-            let usage = reply
-                .usage
-                .map_or(json!({}), |(input, output)| json!({ "input_tokens": input, "output_tokens": output }));
+            let usage = reply.usage.map_or(json!({}), anthropic_usage);
             json!({ "type": "message", "model": "fake", "content": content, "stop_reason": anthropic_reason(reason), "usage": usage })
         }
     };

@@ -12,6 +12,8 @@ use axum::body::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::cache_stub::CacheCount;
+
 /// Content type of replies in one piece.
 const JSON: &str = "application/json";
 
@@ -137,9 +139,17 @@ pub struct Reply {
     pub(super) chunk_bytes: Option<usize>,
     pub(super) pause: Option<Duration>,
     pub(super) crlf: bool,
-    pub(super) usage: Option<(u64, u64)>,
+    pub(super) usage: Option<Usage>,
     pub(super) is_whole: bool,
     pub(super) on_answered: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// Tokens that a reply reports. The input includes what a cache read and wrote.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Usage {
+    pub(super) input: u64,
+    pub(super) output: u64,
+    pub(super) cache: Option<CacheCount>,
 }
 
 #[derive(Debug, Clone)]
@@ -213,7 +223,7 @@ impl Reply {
             chunk_bytes: None,
             pause: None,
             crlf: false,
-            usage: Some((11, 7)),
+            usage: Some(Usage { input: 11, output: 7, cache: None }),
             is_whole: false,
             on_answered: None,
         }
@@ -288,7 +298,20 @@ impl Reply {
     /// Sets the input and output tokens that it reports.
     #[must_use]
     pub fn usage(mut self, input: u64, output: u64) -> Self {
-        self.usage = Some((input, output));
+        self.usage = Some(Usage { input, output, cache: None });
+        self
+    }
+
+    /// True for a reply whose prompt the provider processes.
+    pub(super) fn is_answer(&self) -> bool {
+        self.status == 200 && matches!(self.content, Content::Events(_))
+    }
+
+    /// Reports what a cache read and wrote of the prompt.
+    pub(super) fn cached(mut self, count: CacheCount) -> Self {
+        if let Some(usage) = &mut self.usage {
+            (usage.input, usage.cache) = (count.prompt as u64, Some(count));
+        }
         self
     }
 

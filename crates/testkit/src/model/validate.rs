@@ -40,6 +40,7 @@ pub(super) fn violations(request: &Captured, caps: &Caps) -> Vec<String> {
         found.push("it has no messages".to_owned());
     }
     check_tools(request, &mut found);
+    check_cache(request, &mut found);
     let mut transcript = Transcript { caps, pending: BTreeSet::new(), ids: HashSet::new(), found };
     match request.dialect {
         Dialect::OpenAi => transcript.openai(request),
@@ -58,6 +59,23 @@ fn check_tools(request: &Captured, found: &mut Vec<String>) {
         if !names.insert(name) {
             found.push(format!("tool `{name}` is offered twice"));
         }
+    }
+}
+
+/// Hints for the prompt cache: at most four marks, none on thinking, and a key of at most 64 characters.
+fn check_cache(request: &Captured, found: &mut Vec<String>) {
+    let body = &request.body;
+    if body["prompt_cache_key"].as_str().is_some_and(|key| key.is_empty() || key.chars().count() > 64) {
+        found.push(format!("prompt_cache_key {} is not allowed", body["prompt_cache_key"]));
+    }
+    let parts = request.messages().iter().map(|message| &message["content"]);
+    let blocks = [&body["tools"], &body["system"]].into_iter().chain(parts).filter_map(Value::as_array).flatten();
+    let marked: Vec<&Value> = blocks.filter(|block| block.get("cache_control").is_some()).collect();
+    if marked.len() > 4 || (request.dialect == Dialect::OpenAi && !marked.is_empty()) {
+        found.push(format!("it marks {} blocks for the cache", marked.len()));
+    }
+    if marked.iter().any(|block| matches!(block["type"].as_str(), Some("thinking" | "redacted_thinking"))) {
+        found.push("it marks thinking for the cache".to_owned());
     }
 }
 
@@ -81,6 +99,7 @@ impl Transcript<'_> {
             self.check_text(at, &message["content"]);
             match role {
                 "system" | "user" if message["content"].is_string() => {}
+                "user" if message["content"].is_array() => self.openai_parts(at, &message["content"]),
                 "assistant" => {
                     let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
                     if calls.is_empty() && message["content"].is_null() {
@@ -101,6 +120,40 @@ impl Transcript<'_> {
         self.expect_answered(request.messages().len());
         if request.streams() && request.body["stream_options"]["include_usage"] != true {
             self.found.push("it streams without asking for usage".to_owned());
+        }
+    }
+
+    /// Parts of a user's message: texts, images and PDF as `data:` URLs.
+    fn openai_parts(&mut self, at: usize, parts: &Value) {
+        for part in parts.as_array().map_or(&[][..], Vec::as_slice) {
+            let (has_kind, url) = match part["type"].as_str().unwrap_or_default() {
+                "text" => {
+                    self.check_text(at, &part["text"]);
+                    (part["text"].is_string(), None)
+                }
+                "image_url" => (true, part["image_url"]["url"].as_str()),
+                "file" => {
+                    let url = part["file"]["file_data"].as_str();
+                    (part["file"]["filename"].is_string() && url.is_some_and(|url| url.contains("/pdf;")), url)
+                }
+                _ => (false, None),
+            };
+            if !has_kind || url.is_some_and(|url| !url.starts_with("data:") || !url.contains(";base64,")) {
+                self.found.push(format!("message {at} holds a part that the format does not have"));
+            }
+        }
+    }
+
+    /// A block with bytes: an image, or a PDF.
+    fn source(&mut self, at: usize, part: &Value) {
+        let media_type = part["source"]["media_type"].as_str().unwrap_or_default();
+        let fits = match part["type"].as_str() {
+            Some("image") => matches!(media_type, "image/png" | "image/jpeg" | "image/webp" | "image/gif"),
+            Some("document") => media_type == "application/pdf",
+            Some(_) | None => false,
+        };
+        if !fits || part["source"]["type"] != "base64" || part["source"]["data"].as_str().is_none_or(str::is_empty) {
+            self.found.push(format!("message {at} holds a source that the format does not have"));
         }
     }
 
@@ -126,7 +179,16 @@ impl Transcript<'_> {
             }
             for part in parts {
                 match (role, part["type"].as_str().unwrap_or_default()) {
-                    ("user", "tool_result") => self.answer(at, &part["tool_use_id"], &part["content"]),
+                    ("user", "tool_result") => {
+                        self.answer(at, &part["tool_use_id"], &part["content"]);
+                        for block in part["content"].as_array().map_or(&[][..], Vec::as_slice) {
+                            match block["type"].as_str() {
+                                Some("text") => self.check_text(at, &block["text"]),
+                                _ => self.source(at, block),
+                            }
+                        }
+                    }
+                    ("user", "image" | "document") => self.source(at, part),
                     (_, "text") => {
                         if role == "user" {
                             self.expect_answered(at);

@@ -1,7 +1,8 @@
 //! Converts HTML to text for a model: drops tags, puts blocks on lines of their own, and keeps links beside
 //! their text.
 //!
-//! This is not a parser: malformed markup comes out as text. It cannot fail and takes linear time.
+//! This is not a parser: malformed markup comes out as text. It cannot fail and takes linear time, which html2text
+//! does not: a page of 1 MB of `<div>` took it more than a minute.
 
 /// Elements whose content is dropped.
 const SKIPPED: [&str; 6] = ["script", "style", "noscript", "template", "svg", "head"];
@@ -39,7 +40,7 @@ const BLOCKS: [&str; 27] = [
 const MAX_LINK_BYTES: usize = 300;
 
 /// The readable text of a page.
-pub(super) fn to_text(html: &str) -> String {
+pub(crate) fn to_text(html: &str) -> String {
     let mut page = Page::default();
     let mut rest = html;
     // No tag ends after the last `>`. Without this bound, each later `<` would be searched to the end:

@@ -3,21 +3,18 @@
 //! GET only, with limits on size, time and redirects. Every hop is checked before it is requested, and every
 //! name by its resolved addresses, so that neither a redirect nor a DNS answer leads into a private network.
 
-mod html;
+pub(crate) mod html;
 
-use std::error::Error as _;
-
-use bytes::BytesMut;
 use encoding_rs::{Encoding, UTF_8};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
-use longhaul_shared::{addresses::is_public, domain::cut};
-use reqwest::{Client, Response, header};
+use longhaul_shared::domain::cut;
+use reqwest::{Response, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use super::guard::{AddressRefused, GuardedResolver, check_address, refused};
+use super::http::{GuardedClient, read_body};
 
 /// Name of [`FetchUrl`].
 pub const FETCH_URL: &str = "fetch_url";
@@ -50,7 +47,7 @@ pub(super) fn settings_within(worker: &FetchUrlSettings, agent: &Value) -> Resul
         allow_private_addresses: Option<bool>,
         max_bytes: Option<u32>,
     }
-    let given: Given = super::registry::settings_of(agent)?;
+    let given: Given = super::settings::settings_of(agent)?;
     Ok(FetchUrlSettings {
         allow_private_addresses: worker.allow_private_addresses && given.allow_private_addresses.unwrap_or(true),
         max_bytes: given.max_bytes.map_or(worker.max_bytes, |bytes| bytes.min(worker.max_bytes)),
@@ -59,7 +56,7 @@ pub(super) fn settings_within(worker: &FetchUrlSettings, agent: &Value) -> Resul
 
 #[derive(Debug, Clone)]
 pub struct FetchUrl {
-    client: Client,
+    client: GuardedClient,
     settings: FetchUrlSettings,
 }
 
@@ -77,41 +74,20 @@ impl FetchUrl {
     /// # Errors
     /// The HTTP client cannot be built.
     pub fn new(settings: FetchUrlSettings) -> Result<Self, String> {
-        let resolver = GuardedResolver { allow_private: settings.allow_private_addresses };
-        Ok(Self { client: super::http::guarded_client(resolver)?, settings })
+        Ok(Self { client: GuardedClient::new(settings.allow_private_addresses)?, settings })
     }
 
     /// Follows redirects itself, so that every hop is checked.
     async fn get(&self, mut url: Url) -> Result<Response, String> {
         for _ in 0..=MAX_REDIRECTS {
-            let allow_private = self.settings.allow_private_addresses;
             check_form(&url)?;
-            check_address(&url, allow_private)?;
-            let response = self.client.get(url.clone()).send().await.map_err(|error| describe(&error))?;
-            let peer = response.remote_addr().filter(|peer| !allow_private && !is_public(peer.ip()));
-            if peer.is_some() {
-                return Err(refused(url.host_str().unwrap_or_default()));
-            }
+            let response = self.client.send(self.client.get(url.clone())).await?;
             let location = response.headers().get(header::LOCATION).filter(|_| response.status().is_redirection());
             let Some(location) = location else { return Ok(response) };
             let location = location.to_str().map_err(|_| "it redirects to a URL that is not text".to_owned())?;
             url = url.join(location).map_err(|error| format!("it redirects to an invalid URL: {error}"))?;
         }
         Err(format!("it redirects more than {MAX_REDIRECTS} times"))
-    }
-
-    /// Reads up to `max_bytes` of the body. Returns true if there is more.
-    async fn body(&self, mut response: Response) -> Result<(BytesMut, bool), String> {
-        let max = self.settings.max_bytes as usize;
-        let mut body = BytesMut::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| describe(&error))? {
-            let room = max - body.len();
-            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-            if chunk.len() > room {
-                return Ok((body, true));
-            }
-        }
-        Ok((body, false))
     }
 }
 
@@ -144,7 +120,7 @@ impl Tool for FetchUrl {
                 Err(format!("{url} answered HTTP {status}").into())
             };
         }
-        let (body, more) = self.body(response).await?;
+        let (body, more) = read_body(response, self.settings.max_bytes as usize).await?;
         let text = decode(&body, &kind);
         let mut text = if is_html(&kind) { html::to_text(&text) } else { text };
         if !status.is_success() {
@@ -182,27 +158,6 @@ fn decode(body: &[u8], kind: &str) -> String {
     let label = kind.split(';').skip(1).find_map(|part| part.trim().strip_prefix("charset="));
     let encoding = label.and_then(|label| Encoding::for_label(label.trim_matches(['"', ' ']).as_bytes()));
     encoding.unwrap_or(UTF_8).decode(body).0.into_owned()
-}
-
-/// The innermost cause of an error. Does not repeat the URL, whose query may hold secrets.
-fn describe(error: &reqwest::Error) -> String {
-    let mut source = error.source();
-    let mut innermost = None;
-    while let Some(current) = source {
-        if let Some(refused) = current.downcast_ref::<AddressRefused>() {
-            return refused.to_string();
-        }
-        innermost = Some(current.to_string());
-        source = current.source();
-    }
-    let kind = if error.is_timeout() {
-        "the server did not answer in time"
-    } else if error.is_connect() {
-        "the connection failed"
-    } else {
-        "the request failed"
-    };
-    innermost.map_or_else(|| kind.to_owned(), |cause| format!("{kind}: {}", cut(&cause, 300)))
 }
 
 /// Checks that the URL is HTTP or HTTPS and holds no credentials.

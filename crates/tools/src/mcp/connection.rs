@@ -24,7 +24,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    pool::{AllowedNetworks, McpPoolSettings},
+    pool_settings::{AllowedNetworks, McpPoolSettings},
     secret::Secrets,
     session::{SessionClient, said},
 };

@@ -6,6 +6,7 @@
 mod connection;
 mod name;
 mod pool;
+mod pool_settings;
 mod result;
 mod secret;
 mod server;
@@ -14,8 +15,10 @@ mod session;
 pub use name::check_server;
 pub use name::server_of;
 pub(super) use name::split_name;
-pub use pool::{AllowedNetworks, McpPool, McpPoolSettings};
+pub use pool::McpPool;
+pub use pool_settings::{AllowedNetworks, McpPoolSettings};
 pub use secret::SecretResolver;
-pub(super) use server::McpServer;
+pub(super) use secret::Secrets;
+pub(super) use server::{McpServer, McpTool};
 
 pub use connection::INHERITED_ENV;

@@ -1,11 +1,71 @@
-//! Converts a server's result to text for the model.
+//! Converts a server's result to text for the model, and files.
 
 use std::collections::HashMap;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+use longhaul_sdk::{ToolFile, ToolOutput};
+use longhaul_shared::config::FilesConfig;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
-/// The text parts, descriptions of the other parts, and the structured content if there is no text part.
+/// Maximum files of one result; the text describes the others.
+const MAX_FILES: usize = 20;
+
+/// The text parts and files, and the structured content if there is no text part.
+pub(super) fn to_output(mut result: CallToolResult) -> ToolOutput {
+    let mut files = Vec::new();
+    let structured = result.structured_content.take_if(|structured| {
+        // Described before the data leaves the parts.
+        let has_text = result.content.iter().any(|block| matches!(block, ContentBlock::Text(_)));
+        if !has_text {
+            describe(structured, &result.content.iter().filter_map(described).collect());
+        }
+        !has_text
+    });
+    let mut left = FilesConfig::FILE_BYTES;
+    result.structured_content = None;
+    result.content.retain(|block| {
+        let Some((name, media_type, data)) = binary_part(block, files.len() + 1) else { return true };
+        if files.len() == MAX_FILES || data.len() / 4 * 3 > left {
+            return true;
+        }
+        let Ok(bytes) = STANDARD.decode(data) else { return true };
+        left = left.saturating_sub(bytes.len());
+        files.push(ToolFile { name, media_type, bytes });
+        false
+    });
+    let parts = result.content.into_iter().map(part).chain(structured.map(|structured| structured.to_string()));
+    let text = parts.collect::<Vec<_>>().join("\n");
+    ToolOutput { files, ..text.into() }
+}
+
+/// Name, media type and base64 data of a part that holds a file.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the protocol's enums grow; what is unknown has no data to keep")]
+fn binary_part(block: &ContentBlock, number: usize) -> Option<(String, String, &str)> {
+    let numbered = |what: &str, media_type: &str| {
+        let subtype = media_type.rsplit_once('/').map_or("bin", |(_, subtype)| subtype);
+        let extension: String = subtype.chars().take_while(char::is_ascii_alphanumeric).take(8).collect();
+        format!("{what}-{number}.{extension}")
+    };
+    match block {
+        ContentBlock::Image(image) => Some((numbered("image", &image.mime_type), image.mime_type.clone(), &image.data)),
+        ContentBlock::Audio(audio) => Some((numbered("audio", &audio.mime_type), audio.mime_type.clone(), &audio.data)),
+        ContentBlock::Resource(embedded) => match &embedded.resource {
+            ResourceContents::BlobResourceContents { mime_type, blob, uri, .. } => {
+                let media_type = kind(mime_type.as_deref());
+                let path = uri.split(['?', '#']).next().unwrap_or_default().trim_end_matches('/');
+                let last = path.rsplit('/').next().filter(|last| !last.is_empty());
+                let name = last.map_or_else(|| numbered("file", media_type), str::to_owned);
+                Some((name, media_type.to_owned(), blob))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The text parts, descriptions of the other parts, and the structured content if there is no text part: the result of
+/// a call that failed.
 pub(super) fn to_text(result: CallToolResult) -> String {
     let has_text = result.content.iter().any(|block| matches!(block, ContentBlock::Text(_)));
     let structured = result.structured_content.filter(|_| !has_text).map(|mut structured| {
@@ -125,6 +185,29 @@ mod tests {
             "url": "[image/png, 5 bytes]", "width": 7,
         });
         assert_eq!(serde_json::from_str::<Value>(structured).unwrap(), expected);
+    }
+
+    #[test]
+    fn binary_parts_become_files_beside_the_text() {
+        let content = json!([
+            {"type": "text", "text": "two"},
+            {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
+            {"type": "resource", "resource": {"uri": "file:///a/b.bin?x", "blob": "aGk="}},
+            {"type": "image", "mimeType": "image/png", "data": "no base64!"},
+        ]);
+        let output = to_output(serde_json::from_value(json!({"content": content})).unwrap());
+        let file = |name: &str, media_type: &str, bytes: &[u8]| ToolFile {
+            name: name.into(),
+            media_type: media_type.into(),
+            bytes: bytes.into(),
+        };
+        let expected = [file("image-1.png", "image/png", b"hello"), file("b.bin", "application/octet-stream", b"hi")];
+        assert_eq!(output.files, expected);
+        assert_eq!(output.text, "two\n[image/png, 6 bytes]");
+        let structured = json!({"content": [content[1]], "structuredContent": {"data": "aGVsbG8=", "width": 7}});
+        let output = to_output(serde_json::from_value(structured).unwrap());
+        assert_eq!(output.text, r#"{"data":"[image/png, 5 bytes]","width":7}"#);
+        assert_eq!(output.files.len(), 1);
     }
 
     #[test]

@@ -45,7 +45,7 @@ const REDACTED: &str = "[redacted]";
 
 /// The resolved values of one connection.
 #[derive(Default)]
-pub(super) struct Secrets(Vec<SecretString>);
+pub(crate) struct Secrets(Vec<SecretString>);
 
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,6 +54,11 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
+    /// The secrets of a client with one key, if it has one.
+    pub(crate) fn of(key: Option<SecretString>) -> Self {
+        Self(key.into_iter().collect())
+    }
+
     /// Resolves every reference in the values of `entries`. A value may also contain one, as in `Bearer env://TOKEN`.
     ///
     /// # Errors
@@ -86,7 +91,7 @@ impl Secrets {
     }
 
     /// Removes the resolved values from `text`.
-    pub(super) fn scrub(&self, text: String) -> String {
+    pub(crate) fn scrub(&self, text: String) -> String {
         self.0
             .iter()
             .map(ExposeSecret::expose_secret)

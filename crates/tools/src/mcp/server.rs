@@ -1,4 +1,6 @@
 //! A tool server as one agent uses it: its list of tools, and calls of them.
+//!
+//! In a circle with `pool.rs`: a pool makes the handle of a server, and the handle takes its connections from the pool.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,11 +24,12 @@ use serde_json::Value;
 use super::{
     connection::Connection,
     name::full_name,
-    pool::{AllowedNetworks, McpPool, SlotKey},
+    pool::McpPool,
+    pool_settings::{AllowedNetworks, SlotKey},
     result,
     session::{FailedRequest, ended, said},
 };
-use crate::registry::AnyTool;
+use crate::any_tool::AnyTool;
 
 /// Tools accepted from one server; models degrade long before.
 const MAX_TOOLS: usize = 512;
@@ -304,13 +307,15 @@ impl AnyTool for McpTool {
             let scrub = |text: String| cut(&connection.secrets.scrub(text), MAX_ERROR_BYTES).into_owned();
             match self.request(&connection, params.clone()).await {
                 Ok(result) => {
-                    let is_error = result.is_error == Some(true);
+                    if result.is_error != Some(true) {
+                        let output = result::to_output(result);
+                        return Ok(ToolOutput { text: connection.secrets.scrub(output.text), ..output });
+                    }
                     let text = connection.secrets.scrub(result::to_text(result));
-                    return match (is_error, text.is_empty()) {
-                        (false, _) => Ok(text.into()),
-                        (true, false) => Err(ToolFailure::Reported(text)),
-                        (true, true) => Err("the tool failed without saying why".into()),
-                    };
+                    return Err(match text.is_empty() {
+                        false => ToolFailure::Reported(text),
+                        true => "the tool failed without saying why".into(),
+                    });
                 }
                 Err(RequestError::Refused(reason)) => return Err(ToolFailure::Reported(scrub(reason))),
                 Err(RequestError::Unsent(reason)) => {

@@ -4,48 +4,41 @@
 //! the list pinned in its journal. Bad arguments, errors, panics and timeouts do not fail a call but become
 //! texts for the model.
 
+mod open;
 #[cfg(test)]
 mod tests;
 
-use async_trait::async_trait;
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
-use futures::{FutureExt, future::try_join_all};
-use longhaul_retrieval::OwnIndexes;
+use async_trait::async_trait;
+use futures::FutureExt;
 use longhaul_sdk::{
-    AgentConfig, Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolOutput,
-    ToolScratchpad, ToolSpec, numbers, spec::ToolRef,
+    Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolFile, ToolOutput, ToolScratchpad,
+    ToolSpec, numbers,
+    spec::{CallerToolSpec, OnError},
 };
 use longhaul_shared::{
-    domain::{CallError, CallErrorKind, TenantId, cut, requirements::SEARCH_DATASET},
-    json_schema::{Schema, SchemaCache, report},
+    config::FilesConfig,
+    domain::{CallError, CallErrorKind, TenantId, cut},
+    json_schema::{Schema, report},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{
-    mcp::{AllowedNetworks, McpPool, McpServer, split_name},
-    outcome::CallOutcome,
-    registry::{AnyTool, ToolRegistry},
-    search_dataset::SearchDataset,
-};
-use crate::host::HostTool;
+pub use open::ToolSources;
 
+use super::{any_tool::AnyTool, outcome::CallOutcome};
+use crate::{host::HostTool, workspace::WorkspaceTool};
+
+/// Bytes of a tool's error in the summary of a run that it ends.
+const MAX_SUMMARY_BYTES: usize = 512;
 /// Smallest result limit, in bytes: the note about truncated bytes needs room.
 const MIN_RESULT_BYTES: usize = 256;
+/// Maximum files of one result, and maximum bytes of them all.
+const MAX_FILES: usize = 20;
+const MAX_FILE_BYTES: usize = FilesConfig::FILE_BYTES;
 /// Tool names listed to a model that called an unknown tool.
 const MAX_KNOWN_NAMES: usize = 100;
-
-/// The sources of a worker's tools. One per process.
-#[derive(Debug, Default)]
-pub struct ToolSources {
-    /// Built-in tools and those registered in Rust.
-    pub registry: ToolRegistry,
-    pub mcp: McpPool,
-    pub schemas: SchemaCache,
-    /// Indexes for agents with datasets.
-    pub indexes: Option<OwnIndexes>,
-}
 
 /// The tools of one execution.
 #[derive(Clone)]
@@ -76,6 +69,9 @@ pub trait ServiceTool: Send + Sync {
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
+    Workspace(WorkspaceTool),
+    /// A tool whose calls the caller runs.
+    Caller(Arc<CallerToolSpec>),
     /// A tool that builds its outcomes itself.
     Service(Arc<dyn ServiceTool>),
 }
@@ -85,6 +81,7 @@ struct Callable {
     answerer: Answerer,
     arguments: Schema,
     timeout: Duration,
+    on_error: OnError,
 }
 
 impl std::fmt::Debug for Toolbox {
@@ -94,93 +91,15 @@ impl std::fmt::Debug for Toolbox {
 }
 
 impl Toolbox {
-    /// Resolves the tools of `agent` and lists those of its tool servers.
-    ///
-    /// The order is that of the agent's `tools`, then servers by name and their tools by name. A repeated name
-    /// keeps its first position and its last definition.
-    ///
-    /// # Errors
-    /// `invalid_definition` for a tool or setting that the worker does not know, `tool_unreachable` for a
-    /// server that does not answer.
-    pub async fn open(agent: &AgentConfig, sources: &ToolSources, reach: AllowedNetworks) -> Result<Self, Failure> {
-        let mut toolbox = Self::empty(agent);
-        for reference in &agent.tools {
-            let (spec, answerer) = native(reference, sources)?;
-            toolbox.add(with_effect(spec, reference), answerer, native_timeout(agent, reference), sources)?;
+    /// Keeps the tools whose names pass, in their order.
+    pub fn retain(&mut self, passes: impl Fn(&str) -> bool) {
+        let (specs, tools) = (std::mem::take(&mut self.specs), std::mem::take(&mut self.tools));
+        self.index.clear();
+        for (spec, tool) in specs.into_iter().zip(tools).filter(|(spec, _)| passes(&spec.name)) {
+            self.index.insert(spec.name.clone(), self.specs.len());
+            self.specs.push(spec);
+            self.tools.push(tool);
         }
-        if let Some(tool) = search_dataset(agent, sources)? {
-            toolbox.add(
-                tool.spec(),
-                Answerer::Tool(Arc::new(tool)),
-                seconds(agent.limits.tool_timeout_seconds),
-                sources,
-            )?;
-        }
-        let servers = servers(agent, sources, reach)?;
-        for (tools, missing) in try_join_all(servers.values().map(|server| server.tools(&sources.schemas))).await? {
-            toolbox.missing.extend(missing);
-            for tool in tools {
-                let (spec, timeout) = (tool.spec(), tool.timeout());
-                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
-            }
-        }
-        Ok(toolbox)
-    }
-
-    /// Restores the tools from a pinned list. Servers are contacted only when called.
-    ///
-    /// # Errors
-    /// `invalid_definition` for a pinned tool that this worker no longer has.
-    pub fn pinned(
-        agent: &AgentConfig,
-        specs: Vec<ToolSpec>,
-        sources: &ToolSources,
-        reach: AllowedNetworks,
-    ) -> Result<Self, Failure> {
-        let mut toolbox = Self::empty(agent);
-        let servers = servers(agent, sources, reach)?;
-        for spec in specs {
-            if let Some((server, tool)) = split_name(&spec.name) {
-                let Some(server) = servers.get(server) else { return Err(gone(&spec.name)) };
-                let tool = server.tool(tool, spec.clone());
-                let timeout = tool.timeout();
-                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
-            } else if spec.name == SEARCH_DATASET {
-                let Some(tool) = search_dataset(agent, sources)? else { return Err(gone(&spec.name)) };
-                let timeout = seconds(agent.limits.tool_timeout_seconds);
-                toolbox.add(spec, Answerer::Tool(Arc::new(tool)), timeout, sources)?;
-            } else {
-                let Some(reference) = agent.tools.iter().rfind(|tool| tool.name() == spec.name) else {
-                    return Err(gone(&spec.name));
-                };
-                let (_, answerer) = native(reference, sources)?;
-                toolbox.add(spec, answerer, native_timeout(agent, reference), sources)?;
-            }
-        }
-        Ok(toolbox)
-    }
-
-    /// The tools of services. The model gets their schemas, but arguments are validated by the services.
-    ///
-    /// # Errors
-    /// `invalid_definition` for a schema that cannot be compiled.
-    pub fn of_services(
-        tools: impl IntoIterator<Item = Arc<dyn ServiceTool>>,
-        max_result_bytes: usize,
-        sources: &ToolSources,
-    ) -> Result<Self, Failure> {
-        let max_result_bytes = max_result_bytes.max(MIN_RESULT_BYTES);
-        let (specs, tools_of, index) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut toolbox = Self { specs, tools: tools_of, index, max_result_bytes, dynamic: false, missing: Vec::new() };
-        for tool in tools {
-            let lenient = ToolSpec { parameters: json!({ "type": "object" }), ..tool.spec() };
-            let name = lenient.name.clone();
-            toolbox.add(lenient, Answerer::Service(tool.clone()), tool.timeout(), sources)?;
-            if let Some(&at) = toolbox.index.get(&name) {
-                toolbox.specs[at] = tool.spec();
-            }
-        }
-        Ok(toolbox)
     }
 
     /// The tools shown to the model, in order.
@@ -211,8 +130,36 @@ impl Toolbox {
     pub fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
-            Some(Answerer::Tool(_) | Answerer::Service(_)) | None => None,
+            Some(Answerer::Tool(_) | Answerer::Workspace(_) | Answerer::Caller(_) | Answerer::Service(_)) | None => {
+                None
+            }
         }
+    }
+
+    /// The tool of this name, if it works on the workspace.
+    pub fn workspace_tool(&self, name: &str) -> Option<WorkspaceTool> {
+        match self.index.get(name).map(|&at| &self.tools[at].answerer) {
+            Some(Answerer::Workspace(tool)) => Some(*tool),
+            Some(Answerer::Tool(_) | Answerer::Host(_) | Answerer::Caller(_) | Answerer::Service(_)) | None => None,
+        }
+    }
+
+    /// Limit for one call of the tool; zero for an unknown tool.
+    pub fn timeout(&self, name: &str) -> Duration {
+        self.index.get(name).map_or(Duration::ZERO, |&at| self.tools[at].timeout)
+    }
+
+    /// The declaration of the tool of this name, if the caller runs its calls.
+    pub fn caller_tool(&self, name: &str) -> Option<&CallerToolSpec> {
+        match self.index.get(name).map(|&at| &self.tools[at].answerer) {
+            Some(Answerer::Caller(tool)) => Some(tool),
+            Some(Answerer::Tool(_) | Answerer::Host(_) | Answerer::Workspace(_) | Answerer::Service(_)) | None => None,
+        }
+    }
+
+    /// True if the agent loop answers the calls of the tool, and no worker runs them.
+    pub fn is_answered_by_loop(&self, name: &str) -> bool {
+        self.host(name).is_some() || self.caller_tool(name).is_some()
     }
 
     /// Runs one call. `arguments` is the model's text; empty means no arguments.
@@ -255,8 +202,14 @@ impl Toolbox {
             timeout: callable.timeout,
         };
         let mut outcome = match run(callable, name, args, context).await {
-            Ok(output) => CallOutcome { destination: output.destination, ..self.answer(name, output.text) },
-            Err((error, ends_run)) => CallOutcome { ends_run, ..self.refuse(&error, name, written) },
+            Ok(output) => {
+                let (text, files) = within_limits(output.text, output.files);
+                CallOutcome { destination: output.destination, files, ..self.answer(name, text) }
+            }
+            Err((error, Some(failure))) => {
+                CallOutcome { ends_run: Some(failure), ..self.refuse(&error, name, written) }
+            }
+            Err((error, None)) => self.fail(&error, name, written),
         };
         outcome.duration = started.elapsed();
         outcome
@@ -297,6 +250,8 @@ impl Toolbox {
             text,
             whole,
             destination: None,
+            files: Vec::new(),
+            kept: Vec::new(),
             error: None,
             is_unsent: false,
             ends_run: None,
@@ -312,37 +267,16 @@ impl Toolbox {
         CallOutcome { error: Some(error.kind), ..self.answer(name, text) }
     }
 
-    fn empty(agent: &AgentConfig) -> Self {
-        Self {
-            specs: Vec::new(),
-            tools: Vec::new(),
-            index: HashMap::new(),
-            max_result_bytes: (agent.limits.max_tool_result_bytes as usize).max(MIN_RESULT_BYTES),
-            dynamic: !agent.mcp_servers.is_empty(),
-            missing: Vec::new(),
-        }
-    }
-
-    fn add(
-        &mut self,
-        spec: ToolSpec,
-        answerer: Answerer,
-        timeout: Duration,
-        sources: &ToolSources,
-    ) -> Result<(), Failure> {
-        let arguments = sources.schemas.get(&spec.parameters).map_err(|reason| {
-            invalid(format!("the arguments of tool `{}` have no usable schema: {reason}", spec.name))
-        })?;
-        let callable = Callable { answerer, arguments, timeout };
-        if let Some(&at) = self.index.get(&spec.name) {
-            self.specs[at] = spec;
-            self.tools[at] = callable;
-        } else {
-            self.index.insert(spec.name.clone(), self.specs.len());
-            self.specs.push(spec);
-            self.tools.push(callable);
-        }
-        Ok(())
+    /// The outcome of a call that ran and failed: it ends the run if the agent says so.
+    pub fn fail(&self, error: &CallError, name: &str, written: &str) -> CallOutcome {
+        let on_error = self.index.get(name).map_or(OnError::Tell, |&at| self.tools[at].on_error);
+        let ends_run = (on_error == OnError::Fail).then(|| {
+            Failure::of(
+                FailureCode::TOOL_FAILED,
+                format!("tool `{name}` failed: {}", cut(&error.message, MAX_SUMMARY_BYTES)),
+            )
+        });
+        CallOutcome { ends_run, ..self.refuse(error, name, written) }
     }
 
     /// Parses a call's arguments and checks them against the tool's schema.
@@ -389,6 +323,22 @@ impl Callable {
     }
 }
 
+/// The files within the limits of one result; the text describes the others.
+fn within_limits(mut text: String, files: Vec<ToolFile>) -> (String, Vec<ToolFile>) {
+    let (mut kept, mut bytes) = (Vec::new(), 0_usize);
+    for file in files {
+        if kept.len() < MAX_FILES && bytes.saturating_add(file.bytes.len()) <= MAX_FILE_BYTES {
+            bytes += file.bytes.len();
+            kept.push(file);
+            continue;
+        }
+        let (name, media_type, length) = (cut(&file.name, 255), cut(&file.media_type, 100), file.bytes.len());
+        let limits = format!("one result may have {MAX_FILES} files and {MAX_FILE_BYTES} bytes of them");
+        text.push_str(&format!("\n[file {name}, {media_type}, {length} bytes: not kept, because {limits}]"));
+    }
+    (text, kept)
+}
+
 fn structural(message: String) -> CallError {
     CallError::new(CallErrorKind::Structural, message)
 }
@@ -403,8 +353,9 @@ async fn run(
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
-        // The agent loop handles host tools, and `Toolbox::run` tools of services.
-        Answerer::Host(_) | Answerer::Service(_) => {
+        // The agent loop handles host tools and those of workspaces and of the caller, and `Toolbox::run` tools of
+        // services.
+        Answerer::Host(_) | Answerer::Workspace(_) | Answerer::Caller(_) | Answerer::Service(_) => {
             return Err((runtime("the tool is not available here".into()), None));
         }
     };
@@ -430,67 +381,7 @@ async fn run(
     }
 }
 
-/// A tool without a server: one of Longhaul's own or of the registry.
-fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answerer), Failure> {
-    let settings = reference.settings().map_or(&Value::Null, |with| &with.settings);
-    if let Some(tool) = HostTool::named(reference.name()) {
-        return Ok((tool.spec(settings), Answerer::Host(tool)));
-    }
-    let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
-    Ok((tool.spec(), Answerer::Tool(tool)))
-}
-
-/// The `search_dataset` tool, if the agent has datasets.
-fn search_dataset(agent: &AgentConfig, sources: &ToolSources) -> Result<Option<SearchDataset>, Failure> {
-    if agent.datasets.is_empty() {
-        return Ok(None);
-    }
-    let indexes = sources.indexes.clone().ok_or_else(|| invalid("this worker searches no datasets"))?;
-    Ok(Some(SearchDataset::new(agent.datasets.clone(), indexes)))
-}
-
-fn with_effect(mut spec: ToolSpec, reference: &ToolRef) -> ToolSpec {
-    if let Some(effect) = reference.settings().and_then(|with| with.effect) {
-        spec.effect = effect;
-    }
-    spec
-}
-
-fn native_timeout(agent: &AgentConfig, reference: &ToolRef) -> Duration {
-    let own = reference.settings().and_then(|with| with.timeout_seconds);
-    seconds(own.unwrap_or(agent.limits.tool_timeout_seconds))
-}
-
-fn servers<'a>(
-    agent: &'a AgentConfig,
-    sources: &ToolSources,
-    reach: AllowedNetworks,
-) -> Result<std::collections::BTreeMap<&'a str, McpServer>, Failure> {
-    let default = seconds(agent.limits.tool_timeout_seconds);
-    agent
-        .mcp_servers
-        .iter()
-        .map(|(name, spec)| {
-            let server = sources.mcp.server(name, spec, reach, default).map_err(invalid)?;
-            Ok((name.as_str(), server))
-        })
-        .collect()
-}
-
-/// Zero, which would fail every call, counts as one second.
-fn seconds(configured: u32) -> Duration {
-    Duration::from_secs(u64::from(configured.max(1)))
-}
-
 /// Postgres text cannot hold U+0000, and a tool's output is stored.
 fn storable(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
-}
-
-fn invalid(summary: impl Into<String>) -> Failure {
-    Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
-}
-
-fn gone(name: &str) -> Failure {
-    invalid(format!("tool `{name}`, which this execution started with, is no longer available"))
 }

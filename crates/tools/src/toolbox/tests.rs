@@ -1,11 +1,11 @@
 //! The texts that a model gets for every kind of failed call, and the assembly of tool lists.
 
-use longhaul_sdk::{FailureClass, Tool, ToolOutput, async_trait};
+use longhaul_sdk::{AgentConfig, FailureClass, Tool, ToolOutput, async_trait};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::*;
-use crate::FetchUrlSettings;
+use crate::{AllowedNetworks, FetchUrlSettings, ToolRegistry};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -89,6 +89,8 @@ pub(crate) async fn prepare(
         profile,
         routes,
         toolbox,
+        skills: Vec::new(),
+        granted: Vec::new(),
         tool_list,
         policy,
         native_output_schema: None,
@@ -100,6 +102,7 @@ pub(crate) async fn prepare(
 fn narrowed(mut config: AgentConfig) -> AgentConfig {
     config.tools.clear();
     config.mcp_servers.clear();
+    config.skills.clear();
     config.latent_tools.clear();
     (config.references, config.conditions, config.instances) = (false, false, None);
     config.limits.max_turns = MAX_ROUNDS;

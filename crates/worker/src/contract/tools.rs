@@ -244,6 +244,8 @@ impl ServiceTool for ContractTool {
             text,
             whole: None,
             destination: None,
+            files: Vec::new(),
+            kept: Vec::new(),
             error: came_to.err().map(|_| CallErrorKind::Runtime),
             is_unsent: false,
             ends_run,

@@ -1,7 +1,5 @@
-//! ONE ATTEMPT: from a claim to the end of its lease.
-//!
-//! The attempt restores the journal, runs the definition with interruption and panic guard, and passes the outcome
-//! to `conclusion`, which decides and writes the decision once.
+//! ONE ATTEMPT, from its lease to the end of it: restore the journal, run the definition (the agent loop), settle
+//! the journal, decide (`domain::decision`, pure), end the lease with one statement, announce the end.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -12,47 +10,37 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_agent::{
-    Agent,
-    conversation::JournaledConversation,
-    defaults::with_defaults,
-    journal::{ExecutionScope, Journal, PinnedTools, from_store},
+    journal::{ExecutionScope, Journal, Parked, Writer, from_store},
     lease::AttemptControl,
-    prepared::{overrides, prepare, refuse_servers},
     probe::Point,
-    prompt::render,
     suspects,
-    validators::{effective_validators, is_built_in, with_output_schema},
 };
-use longhaul_references::instructions;
-use longhaul_sdk::{
-    AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError, Validator,
-    definition::{AnyDefinition, Declarative},
-    spec::Runner,
-};
+use longhaul_sdk::{ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{
-    domain::RetryPolicy,
-    telemetry::{TRACED, metrics, trace},
+    domain::{Decision, ProjectId, RetryPolicy, decide},
+    telemetry::metrics,
 };
 use longhaul_store::{
-    claims::Claimed,
-    definitions::{AGENT_DEFINITION, PinnedVersions},
-    journal::{Loaded, StoredJournal},
-    retry::patiently,
+    StoreError,
+    catalogue::definitions::PinnedVersions,
+    database::retry::patiently,
+    executions::{
+        claims::Claimed,
+        outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
+    },
+    history::journal::{JournalWrite, Loaded, StoredJournal},
 };
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
-use super::conclusion::{AttemptEnd, conclude};
-use crate::{
-    agent_definition::AgentDirectly,
-    contract,
-    deps::{AttemptDeps, Deps},
-    runtime::held_leases::HeldLeases,
+use super::{
+    announce::announce_end,
+    attempt_telemetry::{attempt_span, note_claim, note_end},
+    definition_run::run_definition,
+    projects,
 };
-
-/// Start-up time of MCP servers above which observers get an event.
-const SLOW_START: Duration = Duration::from_secs(1);
+use crate::{contract, deps::AttemptDeps};
 
 /// A claimed execution that is about to run.
 pub(crate) struct Lease {
@@ -62,44 +50,46 @@ pub(crate) struct Lease {
 
 /// Runs the attempt and ends its lease. The outcome is written here, or the lease belongs to another worker. The
 /// permit is released before the outcome is written, so that the next claim and this write overlap.
-pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps, held: Arc<HeldLeases>) {
+pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps) {
     let Lease { claimed, control } = lease;
-    let span = tracing::info_span!(
-        "attempt",
-        otel.kind = "consumer",
-        execution.id = %claimed.id,
-        attempt.number = claimed.attempt,
-        queue.name = claimed.queue,
-        worker.id = %deps.writer.worker(),
-        error.type = tracing::field::Empty,
-        otel.status_code = tracing::field::Empty,
-    );
-    if let Some(traceparent) = &claimed.traceparent {
-        trace::set_parent(&span, traceparent);
-    }
-    let (id, token) = (claimed.id, claimed.token);
     // Boxed here and below: a future that wraps or moves another reserves its size again, and thousands of attempts
     // wait for their models.
     Box::pin(async {
         note_claim(&claimed);
-        deps.shared.probe.at(Point::Claimed, id).await;
+        deps.shared.probe.at(Point::Claimed, claimed.id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
         let _concluding = deps.concluding.acquire().await;
         drop(permit);
-        let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
+        let (tokens, project) = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());
-        deps.shared.probe.at(Point::Concluded, id).await;
+        deps.shared.probe.at(Point::Concluded, claimed.id).await;
+        if let Some(project) = project {
+            projects::drive(&deps.shared, project).await;
+        }
     })
-    .instrument(span)
+    .instrument(attempt_span(&claimed, deps.writer.worker()))
     .await;
-    held.leave(id, token);
+    deps.held.leave(claimed.id, claimed.token);
+}
+
+/// End of the run, with the journal if it was restored.
+struct Ended {
+    outcome: Step<ExecutionResult>,
+    journal: Option<Box<Journal>>,
+    policy: RetryPolicy,
+}
+
+impl Ended {
+    fn without_journal(error: StepError) -> Self {
+        Self { outcome: Err(error), journal: None, policy: RetryPolicy::default() }
+    }
 }
 
 /// Runs the definition until it ends, is interrupted or panics.
-async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> AttemptEnd {
+async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> Ended {
     if claimed.cancel_requested {
-        return (Err(Interrupt::Cancelled.into()), None, RetryPolicy::default());
+        return Ended::without_journal(Interrupt::Cancelled.into());
     }
     suspects::note(&deps.shared.store, deps.writer.worker(), claimed.id, control, || "restoring its journal".into())
         .await;
@@ -111,20 +101,20 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
     };
     let (pinned, mut journal) = match restored {
         Ok(restored) => restored,
-        Err(error) => return (Err(error), None, RetryPolicy::default()),
+        Err(error) => return Ended::without_journal(error),
     };
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = contract::retry_policy(claimed.overrides.as_deref(), &pinned.definition.retry);
-    let running = AssertUnwindSafe(Box::pin(execute(claimed, &pinned, &mut journal, deps))).catch_unwind();
+    let running = AssertUnwindSafe(Box::pin(run_definition(claimed, &pinned, &mut journal, deps))).catch_unwind();
     // Dropping the future aborts the running model or tool call.
     let outcome = tokio::select! {
         outcome = running => outcome.unwrap_or_else(|_| {
             Err(Failure::permanent(FailureCode::PANIC, "the definition, a tool or a validator panicked").into())
         }),
         reason = control.interrupted() => Err(reason.into()),
-        () = tokio::time::sleep(time_left(claimed)) => Err(Interrupt::DeadlineExceeded.into()),
+        () = tokio::time::sleep(time_until(claimed, claimed.active_until)) => Err(Interrupt::DeadlineExceeded.into()),
     };
-    (outcome, Some(journal), policy)
+    Ended { outcome, journal: Some(journal), policy }
 }
 
 /// Loads the pinned versions and the journal.
@@ -152,21 +142,16 @@ async fn restore(
     };
     let scope = ExecutionScope {
         tenant: claimed.tenant_id,
+        agent: pinned.agent.key.clone(),
         queue: claimed.queue.clone(),
-        root: claimed.root,
+        root: claimed.budget_root,
         has_budget: claimed.has_budget,
         is_fork: claimed.is_fork,
         session: claimed.session,
     };
-    let journal = Journal::new(
-        (claimed.id, scope),
-        stored,
-        claimed.wake_seq,
-        shared.agent.clone(),
-        deps.writer.clone(),
-        control.clone(),
-    )?;
-    Ok((pinned, Box::new(journal)))
+    let (agent, lease) = (shared.agent.clone(), deps.writer.clone());
+    let writer = Writer::new((claimed.id, scope), claimed.wake_seq, agent, lease, control.clone());
+    Ok((pinned, Box::new(Journal::new(stored, writer)?)))
 }
 
 /// Releases an execution whose journal has a newer format, for a worker that can read it: a journal that is not
@@ -185,139 +170,173 @@ async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError
     }
 }
 
-/// Opens the conversation and runs the definition over it.
-async fn execute(
-    claimed: &Claimed,
-    pinned: &PinnedVersions,
-    journal: &mut Journal,
-    deps: &AttemptDeps,
-) -> Step<ExecutionResult> {
-    let shared = &deps.shared;
-    let sent: Arc<Value> = serde_json::from_str(&claimed.input).map(Arc::new).map_err(|error| {
-        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
-    })?;
-    let input = with_defaults(&pinned.definition.input_schema, Arc::clone(&sent))?;
-    let agent = started(claimed, pinned, &input, journal, shared).await?;
-    if let Some(output) = agent.profile.output_at_once() {
-        return Ok(ExecutionResult::Success { output });
-    }
-    let references = Box::pin(journal.retrieve(&agent)).await?;
-    let input_bytes = claimed.input.len();
-    let open = journal.open(&agent, &input, async {
-        let mut system = render("system prompt", &agent.config.prompt, &input, input_bytes).await?;
-        if let Some(instructions) = instructions(&agent.config, &input) {
-            system = format!("{system}\n\n{instructions}");
-        }
-        let task = async {
-            match &pinned.definition.prompt {
-                Some(template) => render("prompt", template, &input, input_bytes).await,
-                None if Arc::ptr_eq(&input, &sent) => Ok(claimed.input.clone()),
-                None => Ok(input.to_string()),
+/// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are
+/// known, and the project of which it ended a part.
+async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> (i64, Option<ProjectId>) {
+    let Ended { outcome, journal, policy } = ended;
+    let Settled { outcome, write, wake_seq, parked, server, complaint } = settle(outcome, journal, claimed).await;
+    deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
+    let decision = decide(outcome, &policy, claimed.retries, claimed.token.chance());
+    let conclusion = match decision {
+        Decision::Finish(output) => finish(output.to_string()),
+        Decision::Fail(failure) => Conclusion::Fail { failure },
+        Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary, detail: complaint },
+        Decision::Retry { failure, delay } => Conclusion::Retry { failure, delay, wake_seq },
+        Decision::Park => match server {
+            // A wake of the execution's other wait ends this wait too.
+            Some((failure, delay)) => {
+                Conclusion::Reconnect { failure, delay, wake_seq: parked.map_or(wake_seq, |parked| parked.wake_seq) }
             }
+            None => park(claimed, started.elapsed(), parked),
+        },
+        Decision::Cancel => Conclusion::Cancel,
+        Decision::Release => Conclusion::Release { drained: true },
+        Decision::Abandon => {
+            metrics::lease_lost();
+            tracing::warn!("attempt abandoned: its lease belongs to another");
+            return (0, None);
+        }
+    };
+    match end_lease(claimed, conclusion, write, deps).await {
+        Ok((noted, concluded)) => {
+            note_end(&noted, concluded.status);
+            announce_end(claimed, &concluded, deps).await;
+            let project = concluded.project.filter(|_| concluded.status.is_terminal());
+            (concluded.tokens - claimed.tokens, project)
+        }
+        Err(error) => {
+            metrics::lease_lost();
+            tracing::warn!(error = %error, "the end of the attempt was not accepted");
+            (0, None)
+        }
+    }
+}
+
+/// An attempt whose journal is committed, or ready to be committed with the end of its lease.
+struct Settled {
+    outcome: Step<ExecutionResult>,
+    /// Last write of a run that ended by itself.
+    write: Option<Arc<JournalWrite>>,
+    wake_seq: i32,
+    parked: Option<Parked>,
+    server: Option<(Failure, Duration)>,
+    complaint: Option<Value>,
+}
+
+/// Commits the rest of the journal. The last write of a successful run is left to the statement that ends the
+/// lease (docs/adr/0041-one-commit-ends-a-run.md); the commit may change any other outcome.
+async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>>, claimed: &Claimed) -> Settled {
+    let Some(mut journal) = journal else {
+        let wake_seq = claimed.wake_seq;
+        return Settled { outcome, write: None, wake_seq, parked: None, server: None, complaint: None };
+    };
+    if let Some(reason) = aborted(&outcome) {
+        let kept = journal.keep_interrupted_reply();
+        if let Err(error) = kept.and_then(|()| journal.writer.answer_open_calls(reason)) {
+            outcome = merge(outcome, error);
+        }
+    }
+    let mut write = None;
+    // A lost lease can write nothing.
+    if outcome != Err(StepError::Interrupt(Interrupt::LeaseLost)) {
+        let committed = if outcome.is_ok() {
+            journal.writer.last_write().await.map(|last| write = last.map(Arc::new))
+        } else {
+            journal.writer.flush().await
         };
-        agent.opening(system, references, task).await
-    });
-    Box::pin(open).await?;
-    let (definition, validators) = runner(pinned, deps)?;
-    // A child's end waits for its parent's row: its last turn must not wait with it.
-    let is_built_in =
-        pinned.definition.runner == Runner::Declarative && validators.iter().all(|v| is_built_in(v.name()));
-    if is_built_in && claimed.depth == 0 {
-        journal.end_in_one_commit();
+        if let Err(error) = committed {
+            outcome = merge(outcome, error);
+        }
     }
-    let mut conversation = JournaledConversation {
-        agent: &agent,
-        journal,
-        input: &input,
-        output_schema: pinned.definition.output_schema.as_ref(),
-    };
-    let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
-    if result.is_ok() {
-        journal.note_unread();
-    }
-    // Accepted detached calls end before the lease does, whatever the result.
-    Box::pin(journal.join_detached(&agent)).await?;
-    result
+    let (wake_seq, parked, server) = (journal.writer.wake_seq(), journal.writer.parked(), journal.servers.waiting());
+    Settled { outcome, write, wake_seq, parked, server, complaint: journal.writer.complaint().cloned() }
 }
 
-/// Prepares the agent. Observers get an event if its MCP servers start slowly.
-async fn started(
+/// Ends the lease together with its last write. Returns the accepted conclusion without its output, which may be
+/// large.
+async fn end_lease(
     claimed: &Claimed,
-    pinned: &PinnedVersions,
-    input: &Value,
-    journal: &mut Journal,
-    shared: &Deps,
-) -> Step<Arc<Agent>> {
-    let recorded = journal.pinned_tools()?;
-    let (is_first, began) = (recorded.is_none(), Instant::now());
-    let mut prepared = Box::pin(prepared(claimed, pinned, input, recorded, shared));
-    if pinned.agent.mcp_servers.is_empty() || !is_first {
-        return Ok(prepared.await?);
-    }
-    let agent = match tokio::time::timeout(SLOW_START, &mut prepared).await {
-        Ok(agent) => agent?,
-        Err(_slow) => {
-            journal.note_starting(pinned.agent.mcp_servers.keys().map(String::as_str).collect()).await?;
-            let agent = prepared.await?;
-            journal.note_started(began.elapsed()).await?;
-            agent
-        }
+    conclusion: Conclusion,
+    write: Option<Arc<JournalWrite>>,
+    deps: &AttemptDeps,
+) -> Result<(Conclusion, Concluded), StoreError> {
+    let end = |conclusion, write| {
+        let (id, token, attempt) = (claimed.id, claimed.token, claimed.attempt);
+        deps.writer.conclude(LeaseEnd { id, token, attempt, conclusion, write })
     };
-    journal.note_missing_tools(agent.toolbox.missing());
-    Ok(agent)
-}
-
-/// The agent of a contract run, or of any other execution.
-async fn prepared(
-    claimed: &Claimed,
-    pinned: &PinnedVersions,
-    input: &Value,
-    recorded: Option<PinnedTools>,
-    shared: &Deps,
-) -> Result<Arc<Agent>, Failure> {
-    if claimed.overrides.is_some() {
-        refuse_servers(pinned, &shared.agent.tool_servers)?;
-        let overrides = overrides(claimed.overrides.as_deref())?;
-        if let Some(run) = contract::run_of(&overrides)? {
-            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition).with(overrides);
-            return contract::prepare(config, run, input, recorded, shared).await.map(Arc::new);
+    let is_finish = matches!(conclusion, Conclusion::Finish { .. });
+    let noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
+    match end(conclusion, write.clone()).await {
+        Err(StoreError::Rejected(error)) => {
+            // A repeated attempt would fail here again, without end.
+            tracing::error!(error = %error, "the store refused the end of an attempt");
+            if let Some(write) = write
+                && let Err(error) = deps.writer.record(write).await
+            {
+                tracing::error!(error = %error, "the store refused the last write of an attempt");
+            }
+            let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
+            let failed = Conclusion::Fail { failure };
+            end(failed.clone(), None).await.map(|concluded| (failed, concluded))
         }
-    }
-    prepare(claimed, pinned, input, recorded, &shared.agent).await
-}
-
-type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
-
-/// The code of a definition and the validators of its answers.
-fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failure> {
-    let (spec, registry) = (&pinned.definition, &deps.shared.validators);
-    match spec.runner {
-        Runner::Declarative if spec.key == AGENT_DEFINITION => Ok((Arc::new(AgentDirectly), Vec::new())),
-        Runner::Declarative => Ok((Arc::new(Declarative), effective_validators(spec, registry)?)),
-        Runner::Rust => {
-            let registered = deps.shared.definitions.get(&spec.key).ok_or_else(|| {
-                let summary = format!("no definition `{}` is registered on this worker", spec.key);
-                Failure::permanent(FailureCode::INVALID_DEFINITION, summary)
-            })?;
-            let validators = with_output_schema(spec, registered.validators.clone(), registry)?;
-            Ok((registered.run.clone(), validators))
-        }
+        concluded => concluded.map(|concluded| (noted, concluded)),
     }
 }
 
-fn note_claim(claimed: &Claimed) {
-    let _claim = tracing::info_span!(target: TRACED, "claim", queue.name = claimed.queue).entered();
-    metrics::attempts_started(1);
-    if claimed.is_first {
-        metrics::start_latency((claimed.claimed_at - claimed.created_at).to_std().unwrap_or_default());
+/// A wait from now until an instant of the database's clock: the distance from the claim, minus the time held
+/// since.
+fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
+    // Without a wait the execution is runnable at once.
+    let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
+    let wait = waiting.until.map(|until| time_until(claimed, until).saturating_sub(held_for));
+    Conclusion::Park { reason: waiting.reason, wait, wake_seq }
+}
+
+/// Fails an execution whose output is too large to be stored.
+fn finish(output: String) -> Conclusion {
+    if output.len() <= MAX_OUTPUT_BYTES {
+        return Conclusion::Finish { output };
+    }
+    let summary = format!("the output is {} bytes long; at most {MAX_OUTPUT_BYTES} are stored", output.len());
+    Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary) }
+}
+
+/// Error text for unanswered calls, if the execution ends with them.
+fn aborted(outcome: &Step<ExecutionResult>) -> Option<&'static str> {
+    match outcome {
+        Err(StepError::Interrupt(Interrupt::DeadlineExceeded)) => Some("the execution ran longer than it may"),
+        Err(StepError::Interrupt(Interrupt::Cancelled)) => Some("the execution was cancelled"),
+        Err(
+            StepError::Interrupt(Interrupt::LeaseLost | Interrupt::Draining | Interrupt::Waiting)
+            | StepError::Failed(_),
+        )
+        | Ok(_) => None,
     }
 }
 
-/// Both times are of the database's clock, so the difference does not depend on this machine's clock.
-fn time_left(claimed: &Claimed) -> Duration {
-    between(claimed.claimed_at, claimed.active_until)
+/// An interrupt found while writing replaces a failure. A success is kept on a cancel.
+fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResult> {
+    match (&outcome, &error) {
+        (Ok(ExecutionResult::Success { .. }), StepError::Interrupt(Interrupt::Cancelled)) => outcome,
+        (_, StepError::Interrupt(_)) | (Ok(_), StepError::Failed(_)) => Err(error),
+        (Err(_), StepError::Failed(_)) => outcome,
+    }
 }
 
-pub(super) fn between(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
-    (to - from).to_std().unwrap_or_default()
+/// Time from the claim to `until`. Both are of the database's clock, so this machine's clock does not matter.
+fn time_until(claimed: &Claimed, until: DateTime<Utc>) -> Duration {
+    (until - claimed.claimed_at).to_std().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_above_the_limit_fails_with_its_size() {
+        assert!(matches!(finish("x".repeat(MAX_OUTPUT_BYTES)), Conclusion::Finish { .. }));
+        let Conclusion::Fail { failure, .. } = finish("x".repeat(MAX_OUTPUT_BYTES + 1)) else { panic!("not failed") };
+        assert_eq!(failure.code, FailureCode::INTERNAL_ERROR);
+        assert!(failure.summary.starts_with("the output is 16777217 bytes long"), "{}", failure.summary);
+    }
 }

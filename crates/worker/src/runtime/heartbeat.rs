@@ -14,7 +14,7 @@ use std::{
 
 use longhaul_agent::{lease::WorkerLease, moment::Moment};
 use longhaul_shared::{domain::WorkerId, memory::resident};
-use longhaul_store::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use tokio_util::sync::CancellationToken;
 
 /// Pause after a failed renewal.

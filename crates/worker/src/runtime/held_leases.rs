@@ -2,13 +2,19 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use longhaul_agent::lease::{AttemptControl, WorkerLease};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::domain::{ExecutionId, LeaseToken};
 use tokio_util::sync::CancellationToken;
+
+/// Maximum suspects held at a time, so that the one that kills takes few others along (core-rules 5).
+const MAX_SUSPECTS: i32 = 4;
 
 /// Leases that this process holds. Every few seconds they are compared with the database; leases that only the
 /// database knows are handed back (core-rules 1).
@@ -17,6 +23,14 @@ pub(crate) struct HeldLeases {
     leases: Mutex<Leases>,
     lease: Arc<WorkerLease>,
     draining: CancellationToken,
+    prefers_alone: AtomicBool,
+}
+
+/// Suspects that the next claim may take.
+pub(crate) struct SuspectRoom {
+    pub(crate) suspects: i32,
+    /// True if one that must run alone may be claimed.
+    pub(crate) may_take_alone: bool,
 }
 
 /// Leases that are held, and those given up although a claim may still return them. Both are under one lock, so
@@ -29,7 +43,7 @@ struct Leases {
 
 impl HeldLeases {
     pub(crate) fn new(lease: Arc<WorkerLease>, draining: CancellationToken) -> Self {
-        Self { leases: Mutex::default(), lease, draining }
+        Self { leases: Mutex::default(), lease, draining, prefers_alone: AtomicBool::new(false) }
     }
 
     /// Registers a claimed lease. Returns `None` if the claim's reply was so late that the lease is being handed
@@ -72,15 +86,17 @@ impl HeldLeases {
         self.leases().given_up.clear();
     }
 
-    /// Number of suspects held (core-rules 5).
-    pub(crate) fn suspects(&self) -> i32 {
-        let count = self.leases().attempts.values().filter(|control| control.is_suspect()).count();
-        i32::try_from(count).unwrap_or(i32::MAX)
-    }
-
-    /// True if one of the suspects must run alone.
-    pub(crate) fn holds_alone(&self) -> bool {
-        self.leases().attempts.values().any(|control| control.runs_alone())
+    /// Room for suspects beside those held. Without a suspect in the process, claims alternate between several
+    /// suspects and one that must run alone.
+    pub(crate) fn room_for_suspects(&self) -> SuspectRoom {
+        let (mut held, mut is_alone_held) = (0, false);
+        for control in self.leases().attempts.values().filter(|control| control.is_suspect()) {
+            held += 1;
+            is_alone_held |= control.runs_alone();
+        }
+        let may_take_alone = held == 0 && !self.prefers_alone.fetch_xor(true, Ordering::Relaxed);
+        let suspects = if may_take_alone || is_alone_held { 0 } else { (MAX_SUSPECTS - held).max(0) };
+        SuspectRoom { suspects, may_take_alone }
     }
 
     pub(crate) fn len(&self) -> usize {

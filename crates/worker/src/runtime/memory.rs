@@ -56,7 +56,7 @@ impl MemoryGate {
         is_open
     }
 
-    /// Counts claimed executions.
+    /// Counts executions claimed since the last reading: after many, the memory is read again.
     pub(crate) fn claimed(&self, claimed: usize) {
         if let Some(reading) = &mut *self.last() {
             reading.claimed += claimed;

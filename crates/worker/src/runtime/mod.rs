@@ -1,12 +1,23 @@
-//! Leases, attempts and the process around them.
+//! Leases, attempts and the process around them: `pool` runs a worker identity, `consume` claims, `attempt` runs one
+//! execution.
 
-pub(crate) mod attempt;
+pub(crate) mod pool;
+
+mod consume;
+
+mod attempt;
+
+mod announce;
+mod attempt_telemetry;
 mod build;
-mod conclusion;
+mod claim_limit;
+mod definition_run;
+mod hand_back;
 pub(crate) mod heartbeat;
 pub(crate) mod held_leases;
-pub(crate) mod maintenance;
-pub(crate) mod memory;
+mod maintenance;
+mod memory;
 pub(crate) mod metrics_server;
-pub(crate) mod pool;
+mod projects;
+pub(crate) mod serves;
 pub(crate) mod sweep_load;

@@ -15,7 +15,10 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at},
 };
 
-use super::maintenance::{DutiesRun, asked, reap_once, rules, sweep_once};
+use super::maintenance::{
+    reap::reap_once,
+    sweep::{DutiesRun, asked, rules, sweep_once},
+};
 use crate::deps::Deps;
 
 /// Looks and runs of duties since the start.

@@ -2,6 +2,7 @@
 //! then the rows must equal the model's state. Actions run one at a time; the model's own tests cover overlap.
 
 mod rows;
+mod sessions;
 mod walk;
 
 use std::panic::AssertUnwindSafe;

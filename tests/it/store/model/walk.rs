@@ -13,14 +13,14 @@ use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
 use longhaul_store::StoreError;
-use longhaul_store::budgets::{CallPrice, Caps, Reservation, Reserved, Settlement};
-use longhaul_store::children::SpawnRefused;
-use longhaul_store::claims::Claimed;
-use longhaul_store::control::Cancelled;
+use longhaul_store::executions::budgets::{CallPrice, Caps, Reservation, Reserved, Settlement};
+use longhaul_store::executions::children::SpawnRefused;
+use longhaul_store::executions::claims::Claimed;
+use longhaul_store::executions::control::Cancelled;
+use longhaul_store::executions::outcomes::{Conclusion, LeaseEnd};
+use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
+use longhaul_store::history::journal::{JournalWrite, StepKind::Turn};
 use longhaul_store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
-use longhaul_store::journal::{JournalWrite, StepKind::Turn};
-use longhaul_store::outcomes::{Conclusion, LeaseEnd};
-use longhaul_store::workers::{HeartbeatConnection, Renewal};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -473,6 +473,7 @@ impl Walk {
             token: claimed.token,
             kind: RequestKind::Approval,
             call_key: [1; 32],
+            call_id: "call_1".into(),
             round: 0,
             tool: "pay".into(),
             arguments: b"{}".to_vec(),

@@ -9,10 +9,10 @@ use longhaul_shared::domain::{
     AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId,
 };
 use longhaul_store::{
-    agent_access::Asker,
-    definitions::AGENT_DEFINITION,
-    submit::{Idempotency, NewExecution, Submitted},
-    tenants::TenantScope,
+    catalogue::definitions::AGENT_DEFINITION,
+    contract::agent_access::Asker,
+    executions::submit::{Idempotency, NewExecution, Submitted},
+    tenants::scope::TenantScope,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -167,7 +167,6 @@ async fn row(
         deadline: MAX_DEADLINE,
         deadline_is_near: false,
         active_timeout: Duration::from_secs(3_600),
-        retry_of: None,
         submitted_by: submitter.key,
         traceparent: (state.hooks.traceparent)(submitter.headers),
         idempotency,

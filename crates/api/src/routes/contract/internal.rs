@@ -12,7 +12,7 @@ use axum::{
 use bytes::Bytes;
 use longhaul_contract::{ContractRefusal, ExecRequest, ExecutionView};
 use longhaul_shared::domain::{ExecutionId, TenantId};
-use longhaul_store::tenants::TenantScope;
+use longhaul_store::tenants::scope::TenantScope;
 use serde::Serialize;
 
 use super::{

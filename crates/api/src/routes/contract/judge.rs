@@ -8,7 +8,7 @@ use longhaul_contract::{
 };
 use longhaul_sdk::spec::AgentSpec;
 use longhaul_shared::domain::{RuntimeProfile, TenantId};
-use longhaul_store::agent_access::{Access, Asker, CatalogueTool};
+use longhaul_store::contract::agent_access::{Access, Asker, CatalogueTool};
 
 use super::answer::ContractError;
 use crate::{

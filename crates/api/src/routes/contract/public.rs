@@ -16,8 +16,8 @@ use axum::{
 use longhaul_contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime};
 use longhaul_shared::domain::{RuntimeProfile, retrieval::SearchMethod};
 use longhaul_store::{
-    api_keys::Scope,
-    platform::{NoSnapshot, Platform},
+    contract::platform::{NoSnapshot, Platform},
+    tenants::api_keys::Scope,
 };
 use serde_json::{Map, Value, json};
 

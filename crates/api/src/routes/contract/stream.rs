@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use futures::stream;
 use longhaul_contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, ascii_json::ascii};
-use longhaul_store::{events::Event, tenants::TenantScope};
+use longhaul_store::{history::events::Event, tenants::scope::TenantScope};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;

@@ -1,7 +1,7 @@
 //! `GET /v1/definitions/{key}` and `GET /v1/agents/{key}`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::VersionView;
 use crate::{
@@ -43,7 +43,7 @@ pub(crate) async fn agent(
     Ok(Json(VersionView::of(found.ok_or(ApiError::NotFound("agent"))?)?))
 }
 
-fn version(mut params: Params, key: &str) -> ApiResult<Option<i32>> {
+pub(crate) fn version(mut params: Params, key: &str) -> ApiResult<Option<i32>> {
     let version = params.take("version");
     params.finish()?;
     if key.contains('\0') { Err(ApiError::NotFound("key")) } else { Ok(version) }

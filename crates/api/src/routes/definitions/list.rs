@@ -1,7 +1,7 @@
 //! `GET /v1/definitions` and `GET /v1/agents`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::VersionPage;
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
@@ -34,7 +34,7 @@ pub(crate) async fn agents(
     Ok(Json(VersionPage::of(state.store.list_agents(Some(principal.tenant()), &after, limit).await?, limit)?))
 }
 
-fn page(mut params: Params) -> ApiResult<(String, i64)> {
+pub(crate) fn page(mut params: Params) -> ApiResult<(String, i64)> {
     let (after, limit) = (params.text("after").unwrap_or_default(), params.limit(50, 200));
     params.finish()?;
     Ok((after, limit))

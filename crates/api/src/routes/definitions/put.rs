@@ -7,13 +7,16 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use longhaul_sdk::spec::{AgentSpec, ConcurrencySpec, DefinitionSpec, Runner};
+use longhaul_sdk::spec::{AgentSpec, CallerToolSpec, ConcurrencySpec, DefinitionSpec, Runner, ToolRef};
 use longhaul_shared::{
     agent_secrets,
     config::RefusedServer,
-    domain::{TenantId, requirements::SEARCH_DATASET},
+    domain::{
+        TenantId,
+        requirements::{LOAD_SKILL, SEARCH_DATASET},
+    },
 };
-use longhaul_store::{api_keys::Scope, definitions::AGENT_DEFINITION};
+use longhaul_store::{catalogue::definitions::BUILT_IN_DEFINITIONS, tenants::api_keys::Scope};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -21,6 +24,7 @@ use super::view::VersionView;
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, in_turn, read_body, read_storable},
+    catalog::check_web_search,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
     schema,
@@ -28,7 +32,7 @@ use crate::{
 };
 
 /// Model APIs accept no more tools.
-const MAX_TOOLS: usize = 128;
+pub(crate) const MAX_TOOLS: usize = 128;
 
 /// Puts a definition as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
@@ -43,8 +47,9 @@ pub(crate) async fn definition(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<VersionView>)> {
     let owner = owner(&principal, params)?;
-    let spec: DefinitionSpec = read_spec(&headers, body, |spec| definition_violations(&key, spec)).await?;
-    if key == AGENT_DEFINITION {
+    let spec: DefinitionSpec =
+        read_spec(&headers, (body, BODY_LIMIT), |spec| definition_violations(&key, spec)).await?;
+    if BUILT_IN_DEFINITIONS.contains(&key.as_str()) {
         return Err(ApiError::KeyReserved(key));
     }
     if state.store.resolve_agent(owner, &spec.agent_key, None).await?.is_none() {
@@ -69,7 +74,8 @@ pub(crate) async fn agent(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<VersionView>)> {
     let owner = owner(&principal, params)?;
-    let mut spec: AgentSpec = read_spec(&headers, body, |spec| agent_violations(&key, spec)).await?;
+    let mut spec: AgentSpec = read_spec(&headers, (body, BODY_LIMIT), |spec| agent_violations(&key, spec)).await?;
+    check_web_search(&spec, state.options.web_search)?;
     match state.options.tool_servers.refuses(owner, &spec.mcp_servers) {
         None => {}
         Some(RefusedServer::Command { server }) => {
@@ -82,12 +88,17 @@ pub(crate) async fn agent(
             return Err(ApiError::AddressNotAllowed { server: server.to_owned(), address });
         }
     }
+    state.catalog.check_tools(&spec)?;
     if owner.is_none() {
         let known = state.store.resolve_agent(None, &key, None).await?;
         agent_secrets::seal(&mut spec, known.as_ref().map(|known| &known.spec), &state.options.contract.sealer)
             .map_err(|refused| ApiError::invalid(refused.path, refused.reason))?;
     }
-    let put = state.store.put_agent(owner, &spec).await?;
+    let skills = state.store.resolve_skills(owner, &spec.skills).await?.map_err(|unknown| {
+        let place = spec.skills.iter().position(|name| name == unknown).unwrap_or_default();
+        ApiError::invalid(format!("/skills/{place}"), format!("there is no skill `{unknown}`"))
+    })?;
+    let put = state.store.put_pinned_agent(owner, &spec, &skills).await?;
     state.catalog.forget();
     let stored = state.store.resolve_agent(owner, &key, Some(put.version)).await?;
     answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("agent"))?)?)
@@ -105,12 +116,13 @@ pub(crate) fn owner(principal: &Principal, mut params: Params) -> ApiResult<Opti
     Ok(Some(principal.tenant()))
 }
 
-async fn read_spec<S: JsonSchema + DeserializeOwned + Send + 'static>(
+/// Reads a record of at most so many bytes.
+pub(crate) async fn read_spec<S: JsonSchema + DeserializeOwned + Send + 'static>(
     headers: &HeaderMap,
-    body: Body,
+    (body, limit): (Body, usize),
     rules: impl Fn(&S) -> Vec<Violation> + Sync,
 ) -> ApiResult<S> {
-    let bytes = read_body(headers, body, BODY_LIMIT).await?;
+    let bytes = read_body(headers, body, limit).await?;
     in_turn(bytes.len(), || read_storable(&bytes, &rules)).await
 }
 
@@ -129,6 +141,11 @@ fn agent_violations(key: &str, spec: &AgentSpec) -> Vec<Violation> {
     if !spec.datasets.is_empty() && spec.tools.iter().any(|tool| tool.name() == SEARCH_DATASET) {
         violations.push(Violation::new("/tools", format!("`{SEARCH_DATASET}` comes with `datasets`")));
     }
+    let latent = spec.latent_tools.iter().map(|tool| tool.name.as_str());
+    if spec.tools.iter().map(ToolRef::name).chain(latent).any(|name| name == LOAD_SKILL) {
+        violations.push(Violation::new("/tools", format!("`{LOAD_SKILL}` comes with `skills`")));
+    }
+    violations.extend(caller_tool_violations(spec));
     for (index, tool) in spec.latent_tools.iter().enumerate() {
         if let Some((field, reason)) = tool.problem() {
             violations.push(Violation::new(format!("/latent_tools/{index}/{field}"), reason));
@@ -140,6 +157,23 @@ fn agent_violations(key: &str, spec: &AgentSpec) -> Vec<Violation> {
         }
     }
     violations
+}
+
+fn caller_tool_violations(spec: &AgentSpec) -> Vec<Violation> {
+    let tools = || spec.tools.iter().enumerate().filter_map(|(at, tool)| Some((at, tool.caller()?)));
+    let others = spec.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name());
+    let names = others.chain(spec.latent_tools.iter().map(|tool| tool.name.as_str()));
+    let places: Vec<usize> = tools().map(|(at, _)| at).collect();
+    let problems = CallerToolSpec::problems(tools().map(|(_, tool)| tool), names);
+    let place =
+        |index: usize, field: &str| format!("/tools/{}/{field}", places.get(index).copied().unwrap_or_default());
+    let wrong = problems.into_iter().map(|(index, field, reason)| Violation::new(place(index, field), reason));
+    let schemas = tools().flat_map(|(at, tool)| tool.schemas().map(move |(field, schema)| (at, field, schema)));
+    let unusable = schemas.filter_map(|(at, field, schema)| {
+        let error = schema::compile(schema).err()?;
+        Some(Violation::new(format!("/tools/{at}/{field}"), error))
+    });
+    wrong.chain(unusable).collect()
 }
 
 fn definition_violations(key: &str, spec: &DefinitionSpec) -> Vec<Violation> {

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_shared::agent_secrets;
-use longhaul_store::definitions::Version;
+use longhaul_store::catalogue::definitions::Version;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_store::{api_keys::Scope, history::Attempt};
+use longhaul_store::{history::read::Attempt, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 

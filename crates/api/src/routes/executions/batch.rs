@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use futures::future::join_all;
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

@@ -2,14 +2,16 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::Usd;
+use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{
-    api_keys::Scope,
-    budgets::{Amounts, Caps, Ledger},
+    executions::budgets::{Amounts, Caps, Ledger},
+    tenants::{api_keys::Scope, scope::TenantScope},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::routes::schedules::ScheduleError;
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read, read_body},
@@ -45,7 +47,7 @@ impl From<Amounts> for AmountsView {
 /// Budget of an execution and everything it starts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BudgetView {
-    /// Execution that owns the budget.
+    /// Execution that owns the budget; for the budget of a session, the session's id without its prefix.
     root_id: String,
     max: CapsView,
     spent: AmountsView,
@@ -109,18 +111,34 @@ pub(crate) async fn raise(
     let record = state.store.get_execution(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
     let root = state.store.get_execution(&reach, record.summary.root).await?.ok_or(ApiError::NotFound("execution"))?;
     let bytes = read_body(&headers, body, BODY_LIMIT).await?;
-    let ledger = state.store.read_budget(&reach, id).await?.ok_or(ApiError::NoBudget)?;
     if root.summary.status.is_terminal() {
         return Err(ApiError::ExecutionIsTerminal(root.summary.status));
     }
-    let woken = state.store.raise_budget(ledger.root, read_caps(&bytes, &ledger)?).await?;
+    if state.store.reserves_from_month(root.summary.id).await? {
+        return Err(ApiError::Schedule(ScheduleError::ReservedBudget));
+    }
+    Ok(Json(set_caps(&state, &reach, id, &bytes).await?))
+}
+
+/// Sets the caps of the budget of an execution or a session, and wakes the executions that now fit.
+///
+/// # Errors
+/// There is no budget, or the body is refused.
+pub(crate) async fn set_caps(
+    state: &ApiState,
+    reach: &TenantScope,
+    id: ExecutionId,
+    bytes: &[u8],
+) -> ApiResult<BudgetView> {
+    let ledger = state.store.read_budget(reach, id).await?.ok_or(ApiError::NoBudget)?;
+    let woken = state.store.raise_budget(ledger.root, read_caps(bytes, &ledger)?).await?;
     for one in woken {
         (state.hooks.announce)(one.id);
         (state.hooks.wake)(&one.queue, one.id);
     }
     (state.hooks.announce)(ledger.root);
-    let ledger = state.store.read_budget(&reach, id).await?.ok_or(ApiError::NoBudget)?;
-    Ok(Json(ledger.into()))
+    let ledger = state.store.read_budget(reach, id).await?.ok_or(ApiError::NoBudget)?;
+    Ok(ledger.into())
 }
 
 fn read_caps(bytes: &[u8], ledger: &Ledger) -> ApiResult<Caps> {

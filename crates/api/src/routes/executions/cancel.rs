@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/cancel`.
 
 use axum::{Json, extract::State, http::StatusCode};
-use longhaul_store::{api_keys::Scope, control::Cancelled};
+use longhaul_store::{executions::control::Cancelled, tenants::api_keys::Scope};
 
 use super::view::Execution;
 use crate::{

@@ -1,7 +1,7 @@
 //! `DELETE /v1/executions/{id}/content`: erases the texts of an ended execution.
 
 use axum::{Json, extract::State};
-use longhaul_store::{api_keys::Scope, erasure::Erasure};
+use longhaul_store::{history::erasure::Erasure, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 

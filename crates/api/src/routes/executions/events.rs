@@ -15,8 +15,8 @@ use chrono::{DateTime, Utc};
 use futures::stream;
 use longhaul_shared::domain::{ExecutionId, TenantId};
 use longhaul_store::{
-    api_keys::Scope,
-    events::{Cursor, Event},
+    history::events::{Cursor, Event},
+    tenants::api_keys::Scope,
 };
 use serde::Serialize;
 use serde_json::Value;

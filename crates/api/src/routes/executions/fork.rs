@@ -2,13 +2,14 @@
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_sdk::spec::{AgentOverrides, BudgetSpec, ModelSpec};
-use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
+use longhaul_shared::domain::{ExecutionId, FileId, MAX_DEADLINE, input_parts};
 use longhaul_store::{
-    api_keys::Scope,
-    control::{Fork, Origin},
-    definitions::PinnedVersions,
-    submit::{Idempotency, NewExecution},
-    tenants::TenantScope,
+    catalogue::definitions::{MEMORY_DEFINITION, PinnedVersions},
+    executions::{
+        control::{Fork, Origin},
+        submit::{Idempotency, NewExecution},
+    },
+    tenants::{api_keys::Scope, scope::TenantScope},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     request::{Preference, Stored, budget_violation, idempotency_key},
-    retry::OF_THE_CONTRACT,
+    retry::{OF_MEMORY, OF_THE_CONTRACT},
     submit::answer,
     view::Execution,
 };
@@ -39,7 +40,7 @@ pub(crate) struct ForkBody {
     #[schemars(range(min = 1), example = 7)]
     from_step: i32,
     /// Another agent, in its newest version: its prompt, model, tools and policy hold from the fork on. The
-    /// origin's overrides of its own agent are dropped.
+    /// origin's overrides of its own agent are dropped, but for the tools that its caller runs.
     #[schemars(example = "second-opinion")]
     agent: Option<String>,
     /// Another system prompt, a minijinja template over `input`. Needs the scope `definitions:write`, and also
@@ -80,6 +81,9 @@ pub(crate) async fn fork(
     if origin.overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
     }
+    if origin.execution.definition_key == MEMORY_DEFINITION {
+        return Err(ApiError::invalid("", OF_MEMORY));
+    }
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     let agent = (execution.agent_version_id, execution.agent_key.as_str());
@@ -119,8 +123,10 @@ async fn plan(
         execution.serve_key = other.serve_key;
         pinned.agent_owner = other.owner;
         pinned.agent = other.spec;
-        // The overrides belong to the agent that is replaced.
-        overrides = AgentOverrides::default();
+        // Prompt and model belong to the agent that is replaced; the caller's tools stay with the caller.
+        // A sub-agent's fork keeps to the tools that its parent gave it.
+        let AgentOverrides { caller_tools, sub_agent, .. } = overrides;
+        overrides = AgentOverrides { caller_tools, sub_agent, ..AgentOverrides::default() };
     }
     let base = overrides.model.as_ref().unwrap_or(&pinned.agent.model);
     let model = model.map(|model| overlaid(base, model)).transpose();
@@ -130,12 +136,12 @@ async fn plan(
     }
     if let Some(input) = values.get("input") {
         check_input(input, &pinned.definition.input_schema).await?;
+        check_files(state, id, input).await?;
     }
     let input = input.map(|input| input.get().to_owned());
     // Another agent also has other tools, which are pinned with the prompt.
     let has_new_prompt = agent.is_some() || prompt.is_some() || input.is_some();
-    let AgentOverrides { prompt: own_prompt, model: own_model, contract } = overrides;
-    let changed = AgentOverrides { prompt: prompt.or(own_prompt), model: model.or(own_model), contract };
+    let changed = AgentOverrides { prompt: prompt.or(overrides.prompt), model: model.or(overrides.model), ..overrides };
     let is_in_money = match &execution.budget {
         Some(budget) => budget.max_cost_usd.is_some(),
         None => {
@@ -185,6 +191,21 @@ fn overlaid(base: &ModelSpec, changes: Value) -> Result<ModelSpec, String> {
         fields.extend(changes);
     }
     serde_json::from_value(model).map_err(|error| error.to_string())
+}
+
+/// A fork has the files of its origin and can name no others.
+async fn check_files(state: &ApiState, origin: ExecutionId, input: &Value) -> ApiResult<()> {
+    let named = input_parts::files(input);
+    if named.is_empty() {
+        return Ok(());
+    }
+    let attached = state.store.attached_files(origin).await?;
+    let is_attached = |id: Option<FileId>| id.is_some_and(|id| attached.iter().any(|file| file.id == id));
+    let others = named.into_iter().filter(|(_, id)| !is_attached(*id));
+    let violations: Vec<Violation> = others
+        .map(|(at, _)| Violation::new(format!("/input{at}"), "is not attached to the execution that is forked"))
+        .collect();
+    if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
 }
 
 async fn check_input(input: &Value, input_schema: &Value) -> ApiResult<()> {

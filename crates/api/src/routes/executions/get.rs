@@ -1,9 +1,9 @@
 //! `GET /v1/executions/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
-use super::{budget::BudgetView, view::Execution};
+use super::{budget::BudgetView, pending_calls::pending_calls, view::Execution};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -26,5 +26,9 @@ pub(crate) async fn get(
     let record = state.store.get_execution(&reach, id).await?.ok_or(ApiError::NotFound("execution"))?;
     let mut execution = Execution::from(record);
     execution.budget = state.store.read_budget(&reach, id).await?.map(BudgetView::from);
+    if execution.finished_at.is_none() {
+        let pending = pending_calls(&state, &principal, id).await?;
+        execution.requires_action = (!pending.is_empty()).then_some(pending);
+    }
     Ok(Json(execution))
 }

@@ -3,7 +3,10 @@
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
-use longhaul_store::{api_keys::Scope, history::Bodies, ledger::LedgerEntry};
+use longhaul_store::{
+    history::{ledger::LedgerEntry, read::Bodies},
+    tenants::api_keys::Scope,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
-use longhaul_store::{api_keys::Scope, list_filter::ListFilter};
+use longhaul_store::{executions::list_filter::ListFilter, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

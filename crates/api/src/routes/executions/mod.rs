@@ -1,5 +1,6 @@
 //! `/v1/executions`.
 
+pub(crate) mod artifacts;
 pub(crate) mod attempts;
 pub(crate) mod batch;
 pub(crate) mod budget;
@@ -10,9 +11,11 @@ pub(crate) mod fork;
 pub(crate) mod get;
 pub(crate) mod ledger;
 pub(crate) mod list;
+pub(crate) mod pending_calls;
 pub(crate) mod request;
 pub(crate) mod retry;
 pub(crate) mod steps;
 pub(crate) mod submit;
+pub(crate) mod tool_results;
 pub(crate) mod view;
 pub(crate) mod waiting;

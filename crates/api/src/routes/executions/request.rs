@@ -4,12 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
-use longhaul_sdk::{numbers, spec::BudgetSpec};
-use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE};
-use longhaul_store::{
-    executions::ExecutionRecord,
-    submit::{Idempotency, NewExecution, Submitted},
-    submit_answer::{Beginning, Versions},
+use longhaul_sdk::{
+    numbers,
+    spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
+};
+use longhaul_shared::domain::{ExecutionId, FileId, MAX_DEADLINE, requirements::LOAD_SKILL};
+use longhaul_store::executions::{
+    read::ExecutionRecord,
+    submit::{Beginning, Idempotency, NewExecution, Submitted},
+    submit_answer::Versions,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,9 +22,13 @@ use sha2::{Digest, Sha256};
 use crate::{
     auth::Principal,
     body::{NO_NUL, Read, read},
-    catalog::Target,
+    catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
+    routes::{
+        definitions::put::MAX_TOOLS,
+        files::attach::{gone, named_files},
+    },
     schema,
     state::ApiState,
 };
@@ -29,6 +36,7 @@ use crate::{
 const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_METADATA_KEYS: usize = 64;
 const MAX_KEY_CHARS: usize = 255;
+const MAX_CALLER_TOOLS: usize = 64;
 /// Maximum of `Prefer: wait`; a longer wait is cut to it.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
@@ -67,6 +75,10 @@ pub(crate) struct SubmitBody {
     metadata: Map<String, Value>,
     /// Budget of the execution and everything it starts; the definition's or the agent's when absent.
     budget: Option<BudgetSpec>,
+    /// Further tools, whose calls the caller runs; see docs/guide/caller-tools.md.
+    #[serde(default)]
+    #[schemars(length(max = MAX_CALLER_TOOLS))]
+    tools: Vec<CallerToolSpec>,
     /// Idempotency key of an item of a batch; a submit of its own has it in the header `Idempotency-Key`.
     #[schemars(length(min = 1, max = MAX_KEY_CHARS), regex(pattern = NO_NUL))]
     idempotency_key: Option<String>,
@@ -100,7 +112,7 @@ impl SubmitRequest {
     /// All violations in the shape of the request.
     pub(crate) fn read(text: &[u8], key_in: KeyIn) -> ApiResult<Self> {
         let Read { body, mut values } = read(text, |body| violations(body, key_in))?;
-        for name in ["input", "metadata"] {
+        for name in ["input", "metadata", "tools"] {
             if let Some(path) = values.get(name).and_then(|value| find_nul(value, &format!("/{name}"))) {
                 return Err(ApiError::InputContainsNul { path });
             }
@@ -125,12 +137,15 @@ impl SubmitRequest {
             metadata: Value,
             #[serde(skip_serializing_if = "Option::is_none")]
             budget: Option<&'a BudgetSpec>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            tools: &'a [CallerToolSpec],
         }
         let body = &self.body;
         let hashed = Hashed {
             target: match &self.target {
                 Target::Definition(key) => ("definition", key),
                 Target::Agent(key) => ("agent", key),
+                Target::Planner(key) => ("planner", key),
             },
             version: body.version,
             input: &self.input,
@@ -140,6 +155,7 @@ impl SubmitRequest {
             deadline_seconds: body.deadline_seconds,
             metadata: Value::Object(body.metadata.clone()),
             budget: body.budget.as_ref(),
+            tools: &body.tools,
         };
         Sha256::digest(serde_json::to_vec(&hashed).unwrap_or_default()).to_vec()
     }
@@ -164,9 +180,15 @@ impl SubmitRequest {
         let hash = self.hash();
         let key = self.body.idempotency_key.clone();
         match self.plan(state, principal, traceparent, &hash).await {
-            Ok((execution, versions)) => {
+            Ok(Plan { execution, versions, files }) => {
                 let execution = Arc::new(execution);
-                let (submitted, beginning) = state.submitter.submit_and_tell(execution.clone()).await?;
+                let (submitted, beginning) = match files.as_slice() {
+                    [] => state.submitter.submit_and_tell(execution.clone()).await?,
+                    files => {
+                        let stored = state.store.submit_with_files(&execution, files).await?;
+                        stored.ok_or_else(|| gone("/input/messages"))?
+                    }
+                };
                 let stored = Stored::from(submitted)?;
                 if stored.is_new && execution.run_at.is_none() {
                     (state.hooks.wake)(&execution.queue, stored.id);
@@ -197,10 +219,11 @@ impl SubmitRequest {
         principal: &Principal,
         traceparent: Option<String>,
         hash: &[u8],
-    ) -> ApiResult<(NewExecution, Versions)> {
+    ) -> ApiResult<Plan> {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.body.version).await?;
         let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
+        check_web_search(&runnable.agent, state.options.web_search)?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
         if !violations.is_empty() {
             return Err(if self.body.input.is_none() {
@@ -209,6 +232,10 @@ impl SubmitRequest {
                 ApiError::InvalidInput(violations)
             });
         }
+        let files = match &self.target {
+            Target::Agent(_) => named_files(state, principal.tenant(), &self.input, |at| format!("/input{at}")).await?,
+            Target::Definition(_) | Target::Planner(_) => Vec::new(),
+        };
         let deadline = self.body.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
         if let Some(run_at) = self.body.run_at
             && (run_at - state.store.now().await?).to_std().is_ok_and(|wait| wait >= deadline)
@@ -219,6 +246,7 @@ impl SubmitRequest {
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
             return Err(ApiError::PriceUnknown { model });
         }
+        let overrides = overrides(self.body.tools, &runnable.agent)?;
         let versions = Versions { definition: runnable.definition_version, agent: runnable.agent_version };
         let execution = NewExecution {
             id: state.store.new_execution_id().await?,
@@ -236,15 +264,48 @@ impl SubmitRequest {
             deadline,
             deadline_is_near: deadline < MAX_DEADLINE,
             active_timeout: runnable.active_timeout,
-            retry_of: None,
             submitted_by: Some(principal.key_id()),
             traceparent,
             idempotency: self.body.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
             budget,
-            overrides: None,
+            overrides,
         };
-        Ok((execution, versions))
+        Ok(Plan { execution, versions, files })
     }
+}
+
+/// The stored form of the caller's tools.
+///
+/// # Errors
+/// A name is that of a tool of the agent, or there are too many tools.
+fn overrides(tools: Vec<CallerToolSpec>, agent: &AgentSpec) -> ApiResult<Option<String>> {
+    if tools.is_empty() {
+        return Ok(None);
+    }
+    if tools.len() + agent.tools.len() + agent.latent_tools.len() > MAX_TOOLS {
+        return Err(ApiError::invalid("/tools", format!("there may be {MAX_TOOLS} tools, the agent's included")));
+    }
+    let names = agent.tools.iter().map(ToolRef::name).chain(agent.latent_tools.iter().map(|tool| tool.name.as_str()));
+    let names = names.chain((!agent.skills.is_empty()).then_some(LOAD_SKILL));
+    let problems = CallerToolSpec::problems(&tools, names);
+    if !problems.is_empty() {
+        return Err(ApiError::InvalidRequest(tool_violations(problems)));
+    }
+    let overrides = AgentOverrides { caller_tools: tools, ..AgentOverrides::default() };
+    serde_json::to_string(&overrides).map(Some).map_err(|_| ApiError::Internal)
+}
+
+fn tool_violations(problems: Vec<(usize, &'static str, &'static str)>) -> Vec<Violation> {
+    let wrong = |(index, field, reason)| Violation::new(format!("/tools/{index}/{field}"), reason);
+    problems.into_iter().map(wrong).collect()
+}
+
+/// A checked submit.
+struct Plan {
+    execution: NewExecution,
+    versions: Versions,
+    /// Uploads that its input names.
+    files: Vec<FileId>,
 }
 
 fn target(body: &SubmitBody) -> Option<Target> {
@@ -268,6 +329,14 @@ fn violations(body: &SubmitBody, key_in: KeyIn) -> Vec<Violation> {
         violations.push(Violation::new("/idempotency_key", "unknown field: send the header `Idempotency-Key`"));
     }
     violations.extend(budget_violation(body.budget.as_ref()));
+    violations.extend(tool_violations(CallerToolSpec::problems(&body.tools, [])));
+    for (index, tool) in body.tools.iter().enumerate() {
+        for (field, schema) in tool.schemas() {
+            if let Err(error) = schema::compile(schema) {
+                violations.push(Violation::new(format!("/tools/{index}/{field}"), error));
+            }
+        }
+    }
     violations
 }
 

@@ -3,10 +3,12 @@
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_shared::domain::{ExecutionStatus, MAX_DEADLINE};
 use longhaul_store::{
-    api_keys::Scope,
-    control::{Continue, Origin},
-    definitions::AGENT_DEFINITION,
-    submit::Idempotency,
+    catalogue::definitions::{AGENT_DEFINITION, MEMORY_DEFINITION},
+    executions::{
+        control::{Continue, Origin},
+        submit::Idempotency,
+    },
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,6 +32,10 @@ use crate::{
 /// The contract authorizes each request by itself, so its executions cannot be retried or forked.
 pub(super) const OF_THE_CONTRACT: &str =
     "an execution of the agent-execution contract is asked for again by its caller, not retried or forked";
+
+/// A retry or fork would copy texts that forgetting could not find.
+pub(super) const OF_MEMORY: &str =
+    "an update of memory is not retried or forked; what it left is taken with the next end";
 
 /// Options of a retry. The body may be left out.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -73,6 +79,9 @@ pub(crate) async fn retry(
     };
     if overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
+    if execution.definition_key == MEMORY_DEFINITION {
+        return Err(ApiError::invalid("", OF_MEMORY));
     }
     if to_latest {
         let target = if execution.definition_key == AGENT_DEFINITION {

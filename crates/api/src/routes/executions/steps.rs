@@ -4,9 +4,11 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
 use longhaul_store::{
-    api_keys::Scope,
-    body,
-    history::{Bodies, RecordedStep},
+    history::{
+        body,
+        read::{Bodies, RecordedStep},
+    },
+    tenants::api_keys::Scope,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -38,7 +40,10 @@ pub(crate) struct StepView {
     failure_code: Option<String>,
     input_tokens: Option<i32>,
     output_tokens: Option<i32>,
+    /// Tokens sent that were read from the provider's cache.
     cached_tokens: Option<i32>,
+    /// Tokens sent that were written to the provider's cache.
+    cache_write_tokens: Option<i32>,
     /// Cost in US dollars; null if it is not known or the step is no model call.
     #[schema(value_type = Option<f64>)]
     cost_usd: Option<Usd>,
@@ -108,6 +113,7 @@ fn view(step: RecordedStep, bodies: Bodies) -> ApiResult<StepView> {
         input_tokens: step.input_tokens,
         output_tokens: step.output_tokens,
         cached_tokens: step.cached_tokens,
+        cache_write_tokens: step.cache_write_tokens,
         cost_usd: step.cost_nanos.map(Usd::from_nanos),
         started_at: step.started_at,
         finished_at: step.finished_at,

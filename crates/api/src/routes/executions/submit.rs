@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::{
     request::{KeyIn, Preference, Stored, SubmitRequest, idempotency_key},

@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
-use longhaul_store::executions::{ExecutionRecord, ExecutionSummary};
+use longhaul_store::executions::read::{ExecutionRecord, ExecutionSummary};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
-use super::budget::BudgetView;
+use super::{budget::BudgetView, pending_calls::PendingCall};
 
 /// A key with its version.
 #[derive(Debug, Serialize, ToSchema)]
@@ -40,6 +40,10 @@ pub(crate) struct Usage {
     calls: i32,
     input_tokens: i64,
     output_tokens: i64,
+    /// Tokens sent that were read from providers' caches.
+    cached_tokens: i64,
+    /// Tokens sent that were written to providers' caches.
+    cache_write_tokens: i64,
     /// Cost of its model calls in US dollars; null if the cost of any is not known.
     #[schema(value_type = Option<f64>)]
     cost_usd: Option<Usd>,
@@ -83,6 +87,8 @@ pub(crate) struct Links {
     fork: String,
     /// Executions that it started.
     children: String,
+    /// Takes the results of calls that the caller runs.
+    tool_results: String,
 }
 
 /// One execution. Lists leave out `input`, `output` and the failure's detail.
@@ -136,13 +142,33 @@ pub(crate) struct Execution {
     /// Budget of its tree, if it has one. Left out of lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<BudgetView>,
+    /// Calls that wait for the caller; of a root also those of all in its tree. Absent if there are none, and in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) requires_action: Option<Vec<PendingCall>>,
     pub(crate) worker_id: Option<String>,
     pub(crate) tenant: TenantView,
     pub(crate) links: Links,
 }
 
+impl Usage {
+    fn of(of: &ExecutionSummary) -> Self {
+        Self {
+            turns: of.turns,
+            calls: of.calls,
+            input_tokens: of.input_tokens,
+            output_tokens: of.output_tokens,
+            cached_tokens: of.cached_tokens,
+            cache_write_tokens: of.cache_write_tokens,
+            cost_usd: (of.uncosted_turns == 0).then_some(of.cost),
+            uncosted_turns: of.uncosted_turns,
+            active_seconds: of.active_seconds,
+        }
+    }
+}
+
 impl From<ExecutionSummary> for Execution {
     fn from(of: ExecutionSummary) -> Self {
+        let usage = Usage::of(&of);
         let (this, children) = (format!("/v1/executions/{}", of.id), format!("/v1/executions?parent={}", of.id));
         let [transient, tool_error, llm_error] = of.retries;
         Self {
@@ -157,15 +183,7 @@ impl From<ExecutionSummary> for Execution {
             metadata: of.metadata,
             attempts: of.attempts,
             retries: Retries { transient, tool_error, llm_error },
-            usage: Usage {
-                turns: of.turns,
-                calls: of.calls,
-                input_tokens: of.input_tokens,
-                output_tokens: of.output_tokens,
-                cost_usd: (of.uncosted_turns == 0).then_some(of.cost),
-                uncosted_turns: of.uncosted_turns,
-                active_seconds: of.active_seconds,
-            },
+            usage,
             input: None,
             output: None,
             failure: of.failure_code.map(|code| FailureView {
@@ -187,6 +205,7 @@ impl From<ExecutionSummary> for Execution {
             depth: of.depth,
             children: of.children,
             budget: None,
+            requires_action: None,
             worker_id: of.worker_id.map(|id| id.to_string()),
             tenant: TenantView { org_id: of.org_id, group_id: of.group_id },
             links: Links {
@@ -197,6 +216,7 @@ impl From<ExecutionSummary> for Execution {
                 retry: format!("{this}/retry"),
                 fork: format!("{this}/fork"),
                 children,
+                tool_results: format!("{this}/tool-results"),
                 this,
             },
         }

@@ -2,9 +2,9 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_shared::domain::{ExecutionStatus, RequestKind, WaitReason};
 use longhaul_store::{
-    api_keys::Scope,
+    tenants::api_keys::Scope,
     waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, SessionTurn, Waiting},
 };
 use serde::Serialize;
@@ -59,12 +59,13 @@ pub(crate) struct NeededLimitView {
     is_waited_for: bool,
 }
 
-/// A request to a person that it waits for.
+/// A request to a person or its caller that it waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenRequestView {
     id: String,
-    /// `approval` or `question`.
+    /// `approval`, `question`, or `tool_call` for a call that its caller runs.
     kind: String,
+    call_id: String,
     tool: String,
     expires_at: DateTime<Utc>,
 }
@@ -257,7 +258,8 @@ impl From<EndpointStanding> for AwaitedEndpointView {
 
 impl From<OpenRequest> for OpenRequestView {
     fn from(of: OpenRequest) -> Self {
-        Self { id: of.id.to_string(), kind: of.kind, tool: of.tool, expires_at: of.expires_at }
+        let OpenRequest { id, kind, call_id, tool, expires_at } = of;
+        Self { id: id.to_string(), kind, call_id, tool, expires_at }
     }
 }
 
@@ -314,8 +316,8 @@ fn summary(found: &Waiting) -> String {
             let code = found.last_failure.as_ref().and_then(|last| last.code.as_deref()).unwrap_or("unknown");
             format!("its last attempt failed ({code}) and is tried again")
         }
-        WaitReason::Approval => format!("{} of its calls wait for a person", found.requests.len()),
-        WaitReason::Input => format!("it asked its caller {} questions", found.requests.len()),
+        WaitReason::Approval => format!("{} of its calls wait for a person", count(found, RequestKind::Approval)),
+        WaitReason::Input => input_summary(found),
         WaitReason::Children => format!("{} executions it started are not over", found.open_children),
         WaitReason::RateLimit => match &found.endpoint {
             Some(of) => format!("{} of {} is asked as much as it may be", of.model, of.provider),
@@ -337,6 +339,19 @@ fn summary(found: &Waiting) -> String {
             let version = found.definition_version.map_or_else(String::new, |version| format!(" version {version}"));
             format!("no live worker serves {}{version} in the queue {}", found.definition_key, found.queue)
         }
+    }
+}
+
+fn count(found: &Waiting, kind: RequestKind) -> usize {
+    found.requests.iter().filter(|request| request.kind == kind.as_str()).count()
+}
+
+fn input_summary(found: &Waiting) -> String {
+    let (questions, calls) = (count(found, RequestKind::Question), count(found, RequestKind::ToolCall));
+    match (questions, calls) {
+        (_, 0) => format!("it asked its caller {questions} questions"),
+        (0, _) => format!("its caller has yet to post the results of {calls} calls"),
+        (_, _) => format!("it asked its caller {questions} questions, and {calls} calls need results from its caller"),
     }
 }
 
@@ -402,7 +417,7 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
             }
             None => "the next sweep",
         },
-        WaitReason::Input => "its caller answers, or the question expires",
+        WaitReason::Input => "its caller answers or posts results, or the time for that is over",
         WaitReason::NoWorker => "a worker starts that serves it",
     })
 }

@@ -3,8 +3,8 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_shared::domain::RequestKind;
 use longhaul_store::{
-    api_keys::Scope,
     human_requests::{Decider, NewDecision, Verdict},
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -7,9 +7,9 @@ use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_sdk::ToolSpec;
 use longhaul_shared::domain::{RequestKind, redaction::Secrets};
 use longhaul_store::{
-    api_keys::Scope,
+    history::journal::Hash,
     human_requests::{Decider, HumanRequest, NewDecision, Verdict},
-    journal::Hash,
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -124,7 +124,11 @@ fn put_back(request: &HumanRequest, verdict: &mut Verdict, value: &mut Value) ->
             put_back
         }
         Verdict::Replace { .. } => Secrets { pointers: &[], schema: None }.put_back(value, &Value::Null),
-        Verdict::Approve | Verdict::Reject | Verdict::Answer { .. } => Ok(()),
+        Verdict::Approve
+        | Verdict::Reject
+        | Verdict::Answer { .. }
+        | Verdict::Output { .. }
+        | Verdict::Error { .. } => Ok(()),
     };
     let wrong = |place| Violation::new(format!("/arguments{place}"), "is redacted, and there is no value to keep here");
     places.map_err(|places| ApiError::InvalidRequest(places.into_iter().map(wrong).collect()))

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use longhaul_shared::domain::RequestKind;
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::{
     find,

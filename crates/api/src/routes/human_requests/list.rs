@@ -3,8 +3,8 @@
 use axum::{Json, extract::State};
 use longhaul_shared::domain::{HumanRequestId, RequestKind, RequestState};
 use longhaul_store::{
-    api_keys::Scope,
     human_requests::{HumanRequest, RequestFilter},
+    tenants::api_keys::Scope,
 };
 use serde::Serialize;
 use utoipa::ToSchema;

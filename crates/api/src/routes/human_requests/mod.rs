@@ -1,4 +1,5 @@
-//! `/v1/approvals` and `/v1/questions`: requests of executions to people.
+//! `/v1/approvals` and `/v1/questions`: requests of executions to people. `routes/executions/tool_results.rs` takes
+//! the results of calls that the caller runs.
 
 pub(crate) mod answer;
 pub(crate) mod decide;
@@ -6,10 +7,10 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod view;
 
-use longhaul_shared::domain::{HumanRequestId, RequestKind};
+use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind};
 use longhaul_store::{
     human_requests::{Decided, HumanRequest, NewDecision},
-    tenants::TenantScope,
+    tenants::scope::TenantScope,
 };
 use serde_json::Value;
 
@@ -26,6 +27,7 @@ fn noun(kind: RequestKind) -> &'static str {
     match kind {
         RequestKind::Approval => "approval",
         RequestKind::Question => "question",
+        RequestKind::ToolCall => "call",
     }
 }
 
@@ -43,7 +45,7 @@ async fn find(
 
 /// Violations of a value that a person sent. If this process cannot compile the schema, the check is left to the
 /// worker, which checks edited arguments again in any case.
-async fn violations(schema: Option<&Value>, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
+pub(crate) async fn violations(schema: Option<&Value>, value: &Value, root: &str) -> ApiResult<Vec<Violation>> {
     match schema.map(schema::compile) {
         Some(Ok(compiled)) => schema::violations(&compiled, value, root).await,
         Some(Err(_)) | None => Ok(Vec::new()),
@@ -74,9 +76,15 @@ async fn decide(
         refuse_decided(&now)?;
         return Err(ApiError::AlreadyDecided("the execution ended".into()));
     };
-    if let Some(queue) = runnable_in {
-        (state.hooks.wake)(&queue, execution_id);
-    }
-    (state.hooks.announce)(execution_id);
+    announce(state, execution_id, runnable_in.as_deref());
     Ok(now)
+}
+
+/// Tells workers and observers of an execution whose requests were decided; `runnable_in` is its queue if it waits
+/// for a worker now.
+pub(crate) fn announce(state: &ApiState, execution: ExecutionId, runnable_in: Option<&str>) {
+    if let Some(queue) = runnable_in {
+        (state.hooks.wake)(queue, execution);
+    }
+    (state.hooks.announce)(execution);
 }

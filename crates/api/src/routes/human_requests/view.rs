@@ -81,7 +81,7 @@ pub(crate) struct Question {
 }
 
 /// The state as a caller sees it: an overdue request is expired even if the sweep has not marked it yet.
-fn state(request: &HumanRequest) -> RequestState {
+pub(crate) fn state(request: &HumanRequest) -> RequestState {
     match request.state {
         RequestState::Waiting if request.execution_is_over => RequestState::Closed,
         RequestState::Waiting if request.is_overdue => RequestState::Expired,
@@ -91,6 +91,7 @@ fn state(request: &HumanRequest) -> RequestState {
         | RequestState::Replaced
         | RequestState::Rejected
         | RequestState::Answered
+        | RequestState::Failed
         | RequestState::Expired
         | RequestState::Closed) => state,
     }
@@ -113,13 +114,13 @@ pub(crate) fn standing(request: &HumanRequest) -> Option<String> {
     })
 }
 
-fn raw(bytes: &[u8]) -> ApiResult<Box<RawValue>> {
+pub(crate) fn raw(bytes: &[u8]) -> ApiResult<Box<RawValue>> {
     let text = String::from_utf8(bytes.to_vec()).map_err(|_| ApiError::Internal)?;
     RawValue::from_string(text).map_err(|_| ApiError::Internal)
 }
 
 /// The exact text of the arguments, or, if they contain secrets, a copy with the secrets hidden.
-fn shown(request: &HumanRequest, arguments: &[u8]) -> ApiResult<Box<RawValue>> {
+pub(crate) fn shown(request: &HumanRequest, arguments: &[u8]) -> ApiResult<Box<RawValue>> {
     let exact = raw(arguments)?;
     let value: Value = serde_json::from_str(exact.get()).map_err(|_| ApiError::Internal)?;
     if request.secrets().are_none(&value) {

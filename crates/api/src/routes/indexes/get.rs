@@ -1,7 +1,7 @@
 //! `GET /v1/indexes/{name}`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::{find, view::IndexView};
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};

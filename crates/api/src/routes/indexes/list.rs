@@ -1,7 +1,7 @@
 //! `GET /v1/indexes`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::{IndexView, IndexesPage};
 use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};

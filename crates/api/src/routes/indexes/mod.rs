@@ -9,7 +9,7 @@ pub(crate) mod view;
 
 use longhaul_retrieval::{FailureKind, RetrievalError};
 use longhaul_shared::domain::{TenantId, retrieval::index::is_own_name};
-use longhaul_store::indexes::{Index, IndexError};
+use longhaul_store::catalogue::indexes::{Index, IndexError};
 
 use crate::{
     error::{ApiError, ApiResult},

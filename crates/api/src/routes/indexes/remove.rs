@@ -1,7 +1,7 @@
 //! `DELETE /v1/indexes/{name}`: removes an index with everything in it.
 
 use axum::{extract::State, http::StatusCode};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use super::find;
 use crate::{

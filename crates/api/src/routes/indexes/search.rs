@@ -5,7 +5,7 @@ use longhaul_shared::domain::retrieval::{
     InvalidRetrieval, MAX_FILTERS, MAX_QUERY_BYTES, MAX_TOP_K, Preprocessing, RetrievalRequest, SearchMethod,
     leaves_method_open,
 };
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};

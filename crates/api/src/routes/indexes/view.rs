@@ -1,7 +1,7 @@
 //! An index and its documents as the API shows them.
 
 use chrono::{DateTime, Utc};
-use longhaul_store::indexes::{Document, Index};
+use longhaul_store::catalogue::{documents::Document, indexes::Index};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;

@@ -1,7 +1,7 @@
 //! `GET /v1/limits`: the limits that apply to the caller's executions.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use uuid::Uuid;
 
 use super::view::{LimitView, LimitsPage};

@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_contract::platform::change_secrets;
 use longhaul_shared::domain::RuntimeProfile;
-use longhaul_store::{api_keys::Scope, platform::ProviderRow};
+use longhaul_store::{contract::platform::ProviderRow, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;

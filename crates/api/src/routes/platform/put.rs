@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_contract::catalogue::PlatformSpec;
-use longhaul_store::{api_keys::Scope, platform::Platform};
+use longhaul_store::{contract::platform::Platform, tenants::api_keys::Scope};
 use serde_json::Value;
 
 use super::get::{PlatformView, SECRET, view};

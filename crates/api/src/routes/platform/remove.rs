@@ -1,7 +1,7 @@
 //! `DELETE /v1/platform/{kind}/{name}`.
 
 use axum::{extract::State, http::StatusCode};
-use longhaul_store::{StoreError, api_keys::Scope, platform::PlatformKind};
+use longhaul_store::{StoreError, contract::platform::PlatformKind, tenants::api_keys::Scope};
 
 use crate::{
     auth::Principal,

@@ -1,7 +1,7 @@
 //! `GET /v1/quarantine` and `GET /v1/quarantine/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use uuid::Uuid;
 
 use super::view::{QuarantinePage, QuarantinedView};

@@ -1,7 +1,7 @@
 //! `POST /v1/quarantine/{id}/release`: lets a person retry an execution after its cause was fixed.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_store::{api_keys::Scope, quarantine::Released};
+use longhaul_store::{quarantine::Released, tenants::api_keys::Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

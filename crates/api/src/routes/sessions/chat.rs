@@ -16,13 +16,14 @@ use axum::{
 };
 use futures::stream;
 use longhaul_sdk::approvals::ApprovalsSpec;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId};
 use longhaul_store::{
-    api_keys::Scope,
-    events::Event,
-    history::{Bodies, RecordedStep},
+    history::{
+        events::Event,
+        read::{Bodies, RecordedStep},
+    },
     sessions::{Session, StopReason},
-    tenants::TenantScope,
+    tenants::{api_keys::Scope, scope::TenantScope},
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -30,24 +31,29 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    caller_calls::{is_call_of_caller, pending_below},
+    caller_tools::CallerTools,
     create::{Beginning, begin},
     find,
-    frames::{Frame, Hiding, Place, of_call, of_event, of_turn},
-    messages::{Message, submit},
+    frames::{Frame, Hiding, Place, of_call, of_event, of_turn, step_of},
+    messages::{Beyond, Content, Message, submit},
 };
 use crate::{
     auth::Principal,
-    body::{BODY_LIMIT, NO_NUL, read_json},
+    body::{BODY_LIMIT, read_json},
     catalog::Target,
     error::{ApiError, ApiResult},
     extract::Path,
     hub::{self, Subscription},
+    looks::TextDelta,
     routes::executions::request::idempotency_key,
-    state::{ApiState, TextDelta},
+    state::ApiState,
 };
 
 /// Silence after which a comment keeps the connection open.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// In place of a number of bytes: the turn is recorded, and the reader has it whole.
+const RECORDED: usize = usize::MAX;
 /// Header of the answer that names the session.
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
@@ -55,8 +61,7 @@ const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatBody {
-    #[schemars(length(min = 1), regex(pattern = NO_NUL))]
-    message: String,
+    message: Content,
     /// Session to continue; a new one begins when absent.
     session_id: Option<String>,
 }
@@ -84,60 +89,70 @@ pub(crate) async fn chat(
         None => None,
     };
     let ChatBody { message, session_id } = read_json(&headers, body, BODY_LIMIT).await?;
-    let session = match (&session_id, resumes) {
-        (Some(text), _) => text.parse().map_err(|_| ApiError::NotFound("session"))?,
+    let (session, is_begun) = match (&session_id, resumes) {
+        (Some(text), _) => (text.parse().map_err(|_| ApiError::NotFound("session"))?, false),
         (None, Some(_)) => return Err(ApiError::invalid("/session_id", "is required to resume a stream")),
         (None, None) => {
             // The same key finds the same session, and there the same message.
             let key = key.as_ref().map(|key| format!("chat {key}"));
             let (on_busy, metadata) = (OnBusy::default(), json!({}));
-            begin(&state, &principal, Beginning { agent: agent.clone(), version: None, on_busy, metadata, key })
-                .await?
-                .0
+            let new = Beginning { agent: agent.clone(), version: None, on_busy, metadata, budget: None, key };
+            begin(&state, &principal, new).await?
         }
     };
     let session = find(&state, &principal, session).await?;
     if session.agent_key != agent {
         return Err(ApiError::NotFound("session"));
     }
-    let message = Message { text: message, key, traceparent: (state.hooks.traceparent)(&headers) };
-    let place = match resumes {
+    let traceparent = (state.hooks.traceparent)(&headers);
+    let message = Message { content: message, policy: None, beyond: Beyond::Refuse, key, traceparent };
+    let start = match resumes {
         Some(place) => {
             let is_own = state.store.is_in_session(session.id, place.execution).await?;
             if !is_own {
                 return Err(ApiError::NotFound("execution"));
             }
-            place
+            Start::Resumed(place)
         }
         None => {
-            let sent = submit(&state, &principal, &session, message, None).await?;
-            Place { execution: sent.id, seq: 0, frame: 0 }
+            let sent = submit(&state, &principal, &session, message).await;
+            if is_begun && sent.is_err() {
+                // A refused chat leaves nothing behind.
+                state.store.delete_session(principal.tenant(), session.id).await?;
+            }
+            Start::Fresh(Place { execution: sent?.id, seq: 0, frame: 0 })
         }
     };
-    follow(&state, &principal, &session, place).await
+    follow(&state, &principal, &session, start).await
 }
 
-/// Streams the frames of an execution after `place`.
-async fn follow(state: &ApiState, principal: &Principal, session: &Session, place: Place) -> ApiResult<Response> {
-    let after = if place.frame == 0 { place.seq } else { place.seq - 1 };
-    let subscription = state.hub.subscribe_with_text(principal.tenant(), place.execution, after).await?;
+/// Begin of a stream.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Start {
+    /// The reader has nothing of the execution.
+    Fresh(Place),
+    /// The reader has everything before this place, and perhaps text of the turn after it.
+    Resumed(Place),
+}
+
+/// Rules of a session's agent that its frames depend on.
+#[derive(Clone)]
+pub(super) struct AgentRules {
+    /// Names the arguments that are hidden from people.
+    approvals: ApprovalsSpec,
+    caller: CallerTools,
+}
+
+pub(super) async fn rules_of(state: &ApiState, tenant: TenantId, session: &Session) -> ApiResult<AgentRules> {
     let target = Target::Agent(session.agent_key.clone());
-    let runnable = state.catalog.resolve(principal.tenant(), &target, Some(session.agent_version)).await?;
-    let chat = Chat {
-        state: state.clone(),
-        scope: principal.tenant().into(),
-        session: session.id,
-        execution: place.execution,
-        subscription,
-        shutdown: state.shutdown.clone(),
-        hiding: None,
-        approvals: runnable.agent.approvals.clone(),
-        skip: place,
-        ready: VecDeque::new(),
-        phase: Phase::Following,
-        turn: 0,
-        told: 0,
-    };
+    let runnable = state.catalog.resolve(tenant, &target, Some(session.agent_version)).await?;
+    Ok(AgentRules { approvals: runnable.agent.approvals.clone(), caller: CallerTools::of(&runnable.agent) })
+}
+
+/// Streams the frames of an execution.
+async fn follow(state: &ApiState, principal: &Principal, session: &Session, start: Start) -> ApiResult<Response> {
+    let rules = rules_of(state, principal.tenant(), session).await?;
+    let chat = Chat::open(state, principal.tenant(), session.id, rules, start).await?;
     let frames =
         stream::unfold(chat, |mut chat| async { chat.next().await.map(|event| (Ok::<_, Infallible>(event), chat)) });
     let mut response = Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response();
@@ -156,7 +171,7 @@ enum Phase {
 }
 
 /// One stream.
-struct Chat {
+pub(super) struct Chat {
     state: ApiState,
     scope: TenantScope,
     session: SessionId,
@@ -165,20 +180,81 @@ struct Chat {
     shutdown: CancellationToken,
     /// Read with the first turn.
     hiding: Option<Hiding>,
-    approvals: ApprovalsSpec,
+    rules: AgentRules,
     /// Frames up to here were sent before.
     skip: Place,
     ready: VecDeque<SseEvent>,
     phase: Phase,
     /// Turn that is written now.
     turn: u32,
-    /// Bytes of its text that the reader has.
+    /// Bytes of its text that the reader has, or [`RECORDED`].
     told: usize,
 }
 
 impl Chat {
+    /// A stream of the frames of an execution.
+    ///
+    /// # Errors
+    /// The process has no slot for another stream, or Postgres is unavailable.
+    pub(super) async fn open(
+        state: &ApiState,
+        tenant: TenantId,
+        session: SessionId,
+        rules: AgentRules,
+        start: Start,
+    ) -> ApiResult<Self> {
+        let (Start::Fresh(place) | Start::Resumed(place)) = start;
+        let after = if place.frame == 0 { place.seq } else { place.seq - 1 };
+        let subscription = state.hub.subscribe_with_text(tenant, place.execution, after).await?;
+        let mut chat = Self {
+            state: state.clone(),
+            scope: tenant.into(),
+            session,
+            execution: place.execution,
+            subscription,
+            shutdown: state.shutdown.clone(),
+            hiding: None,
+            rules,
+            skip: place,
+            ready: VecDeque::new(),
+            phase: Phase::Following,
+            turn: 0,
+            told: 0,
+        };
+        chat.catch_up(start).await?;
+        Ok(chat)
+    }
+
+    /// True after `done`, or where it cannot be told.
+    pub(super) fn is_done(&self) -> bool {
+        self.phase == Phase::Ended && self.ready.is_empty()
+    }
+
+    /// Makes the text so far of the turn under way ready, which the reader may have in part. Where it is gone, a
+    /// reader that resumes drops the part that it has.
+    async fn catch_up(&mut self, start: Start) -> ApiResult<()> {
+        let Some(under_way) = self.state.store.turn_under_way(self.execution).await? else { return Ok(()) };
+        if !under_way.is_open {
+            return Ok(());
+        }
+        let so_far = (self.state.hooks.reply)(self.execution).await;
+        match so_far.filter(|so_far| so_far.turn > under_way.recorded) {
+            Some(so_far) => self.live(so_far),
+            None if matches!(start, Start::Resumed(_)) => self.reset(under_way.recorded + 1),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Tells the reader that its text of a turn is void.
+    fn reset(&mut self, turn: u32) {
+        (self.turn, self.told) = (turn, 0);
+        let place = Place { execution: self.execution, seq: self.skip.seq, frame: 0 };
+        self.ready.push_back(Frame::new("attempt_reset", json!({ "turn": turn })).encode(self.session, place));
+    }
+
     /// The next event; `None` after `done`, or if the process stops or the reader was too slow.
-    async fn next(&mut self) -> Option<SseEvent> {
+    pub(super) async fn next(&mut self) -> Option<SseEvent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -221,6 +297,10 @@ impl Chat {
         if delta.turn > self.turn {
             (self.turn, self.told) = (delta.turn, 0);
         }
+        // The worker died or the model failed, and the turn is written again.
+        if delta.turn == self.turn && delta.offset == 0 && self.told > 0 && self.told != RECORDED {
+            self.reset(delta.turn);
+        }
         if (delta.turn, delta.offset) != (self.turn, self.told) {
             return;
         }
@@ -239,27 +319,47 @@ impl Chat {
                 let number = turn.as_u64().and_then(|turn| u32::try_from(turn).ok()).unwrap_or_default();
                 let told = if number == self.turn { self.told } else { 0 };
                 // Later pieces of this turn are void.
-                (self.turn, self.told) = (number, usize::MAX);
+                (self.turn, self.told) = (number, RECORDED);
                 match (self.step(seq).await?, &self.hiding) {
-                    (Some(step), Some(hiding)) => of_turn(&step, &turn, told, hiding)?,
+                    (Some(step), Some(hiding)) => of_turn(&step, (&turn, told), hiding, &self.rules.caller)?,
                     (_, _) => Vec::new(),
                 }
             }
             ("call", Some(seq)) => match self.step(seq).await? {
-                Some(step) => of_call(&step)?,
+                Some(step) => self.of_result(event, &step).await?,
                 None => Vec::new(),
             },
+            ("tool_call_pending", _) => self
+                .rules
+                .caller
+                .pending(&self.state, (&self.scope, self.execution), event)
+                .await?
+                .into_iter()
+                .collect(),
+            ("child_request", _) if is_call_of_caller(event) => {
+                pending_below(&self.state, &self.scope, event).await?.into_iter().collect()
+            }
             _ => {
                 let frame = of_event(event);
                 if frame.as_ref().is_some_and(|frame| frame.name == "retry") {
                     // The turn is asked again: what was written of it is void.
-                    self.told = 0;
+                    self.told = if self.told == RECORDED { RECORDED } else { 0 };
                 }
                 frame.into_iter().collect()
             }
         };
         self.send(event.seq, frames);
         Ok(())
+    }
+
+    /// The frames of a call's result. A call that the caller runs may not have been announced yet.
+    async fn of_result(&mut self, event: &Event, step: &RecordedStep) -> ApiResult<Vec<Frame>> {
+        self.learn_secrets().await?;
+        let first = match &self.hiding {
+            Some(hiding) => self.rules.caller.unannounced(&self.state, self.execution, (event, step), hiding).await?,
+            None => None,
+        };
+        Ok(first.into_iter().chain(of_call(step)?).collect())
     }
 
     fn send(&mut self, seq: i32, frames: Vec<Frame>) {
@@ -281,7 +381,10 @@ impl Chat {
             let (code, message) = (&summary.failure_code, &summary.failure_summary);
             frames.push(Frame::new("error", json!({ "code": code, "message": message })));
         }
-        let usage = json!({ "input": summary.input_tokens, "output": summary.output_tokens });
+        let usage = json!({
+            "input": summary.input_tokens, "output": summary.output_tokens, "cached": summary.cached_tokens,
+            "cache_write": summary.cache_write_tokens,
+        });
         let done = json!({ "token_usage": usage, "stop_reason": reason.as_str(), "execution_id": self.execution.0 });
         frames.push(Frame::new("done", done));
         self.send(summary.event_seq + 1, frames);
@@ -305,7 +408,7 @@ impl Chat {
                 schemas.insert(name.to_owned(), tool["parameters"].clone());
             }
         }
-        self.hiding = Some(Hiding { approvals: self.approvals.clone(), schemas });
+        self.hiding = Some(Hiding { approvals: self.rules.approvals.clone(), schemas });
         Ok(())
     }
 }
@@ -314,11 +417,6 @@ async fn state_of(
     state: &ApiState,
     scope: &TenantScope,
     id: ExecutionId,
-) -> ApiResult<longhaul_store::executions::ExecutionRecord> {
+) -> ApiResult<longhaul_store::executions::read::ExecutionRecord> {
     state.store.get_execution(scope, id).await?.ok_or(ApiError::NotFound("execution"))
-}
-
-/// Number of the step that an event is about.
-fn step_of(event: &Event) -> Option<i32> {
-    event.data.as_ref()?.get("step")?.as_i64()?.try_into().ok()
 }

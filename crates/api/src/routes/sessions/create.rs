@@ -1,11 +1,12 @@
 //! `POST /v1/sessions`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
+use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::domain::{OnBusy, SessionId};
 use longhaul_store::{
-    api_keys::Scope,
+    executions::submit::Idempotency,
     sessions::{Begun, NewSession},
-    submit::Idempotency,
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,9 +17,9 @@ use super::{find, read::SessionView};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
-    catalog::Target,
+    catalog::{Target, check_web_search},
     error::{ApiError, ApiResult},
-    routes::executions::request::idempotency_key,
+    routes::executions::request::{budget_violation, idempotency_key},
     state::ApiState,
 };
 
@@ -39,6 +40,8 @@ pub(crate) struct SessionBody {
     #[serde(default)]
     #[schemars(extend("maxProperties" = 64))]
     metadata: Map<String, Value>,
+    /// Budget of all messages together, in the place of the agent's own.
+    budget: Option<BudgetSpec>,
 }
 
 /// Begins a session with an agent.
@@ -54,8 +57,8 @@ pub(crate) async fn create(
 ) -> ApiResult<(StatusCode, Json<SessionView>)> {
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
-    let SessionBody { agent, version, on_busy, metadata } = read_json(&headers, body, BODY_LIMIT).await?;
-    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), key };
+    let SessionBody { agent, version, on_busy, metadata, budget } = read_json(&headers, body, BODY_LIMIT).await?;
+    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), budget, key };
     let (id, is_new) = begin(&state, &principal, request).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(find(&state, &principal, id).await?.into())))
@@ -68,6 +71,7 @@ pub(super) struct Beginning {
     pub(super) version: Option<i32>,
     pub(super) on_busy: OnBusy,
     pub(super) metadata: Value,
+    pub(super) budget: Option<BudgetSpec>,
     /// Idempotency key.
     pub(super) key: Option<String>,
 }
@@ -76,14 +80,22 @@ pub(super) struct Beginning {
 pub(super) async fn begin(
     state: &ApiState,
     principal: &Principal,
-    Beginning { agent, version, on_busy, metadata, key }: Beginning,
+    Beginning { agent, version, on_busy, metadata, budget, key }: Beginning,
 ) -> ApiResult<(SessionId, bool)> {
-    let request = format!("session {agent} {version:?} {} {metadata}", on_busy.as_str());
+    if let Some(violation) = budget_violation(budget.as_ref()) {
+        return Err(ApiError::InvalidRequest(vec![violation]));
+    }
+    let caps = budget.as_ref().and_then(|budget| serde_json::to_string(budget).ok()).unwrap_or_default();
+    let request = format!("session {agent} {version:?} {} {metadata} {caps}", on_busy.as_str());
     let request_hash = Sha256::digest(request).to_vec();
     let target = Target::Agent(agent);
     let runnable = state.catalog.resolve(principal.tenant(), &target, version).await?;
+    if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
+        return Err(ApiError::PriceUnknown { model });
+    }
     let pinned = (runnable.agent_version_id, runnable.agent_key.as_str());
     state.catalog.permit(pinned, principal, &state.options.contract.org_id).await?;
+    check_web_search(&runnable.agent, state.options.web_search)?;
     let session = NewSession {
         id: SessionId::random(),
         tenant_id: principal.tenant(),
@@ -92,6 +104,7 @@ pub(super) async fn begin(
         on_busy,
         metadata,
         submitted_by: Some(principal.key_id()),
+        budget,
         idempotency: key.map(|key| Idempotency { key, request_hash }),
     };
     match state.store.create_session(&session).await? {

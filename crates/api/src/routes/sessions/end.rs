@@ -1,7 +1,7 @@
 //! Ends of sessions: `POST …/interrupt`, `POST …/end`, `DELETE`.
 
 use axum::{Json, extract::State, http::StatusCode};
-use longhaul_store::{api_keys::Scope, sessions::Stopped};
+use longhaul_store::{sessions::Stopped, tenants::api_keys::Scope};
 
 use super::{SessionPath, find, read::SessionView};
 use crate::{

@@ -5,10 +5,11 @@ use std::str::FromStr;
 
 use axum::response::sse::Event as SseEvent;
 use longhaul_sdk::approvals::ApprovalsSpec;
-use longhaul_shared::domain::{ExecutionId, SessionId, message::Message, redaction::Secrets};
-use longhaul_store::{body, events::Event, history::RecordedStep};
+use longhaul_shared::domain::{ExecutionId, SessionId, ToolCall, message::Message, redaction::Secrets};
+use longhaul_store::history::{body, events::Event, read::RecordedStep};
 use serde_json::{Map, Value, json};
 
+use super::caller_tools::CallerTools;
 use crate::error::{ApiError, ApiResult};
 
 /// Place in a chat's stream: frames after frame `frame` of event `seq`.
@@ -48,12 +49,12 @@ impl Frame {
         Self { name, data }
     }
 
-    /// The frame on the wire. A `delta` has no id: it is no history.
+    /// The frame on the wire. Text under way has no id: it is no history.
     pub(super) fn encode(mut self, session: SessionId, place: Place) -> SseEvent {
         self.data.insert("session_id".into(), json!(session));
         self.data.insert("seq".into(), json!(place.seq));
         let event = SseEvent::default().event(self.name).data(Value::Object(self.data).to_string());
-        if self.name == "delta" {
+        if matches!(self.name, "delta" | "attempt_reset") {
             return event;
         }
         event.id(format!("{}.{}.{}", place.execution, place.seq, place.frame))
@@ -75,22 +76,63 @@ impl Hiding {
     }
 }
 
-/// The frames of a recorded turn: its text from `told` bytes on, then its calls.
+/// Number of the step that an event is about.
+pub(super) fn step_of(event: &Event) -> Option<i32> {
+    event.data.as_ref()?.get("step")?.as_i64()?.try_into().ok()
+}
+
+/// The frame that announces a call.
+pub(super) fn tool_use(call: &ToolCall, turn: &Value, hiding: &Hiding) -> Frame {
+    let input = hiding.hide(&call.name, &call.arguments);
+    Frame::new("tool_use", json!({ "tool": call.name, "input": input, "call_id": call.id, "turn": turn }))
+}
+
+/// The calls of a recorded turn.
 ///
 /// # Errors
 /// The step cannot be read.
-pub(super) fn of_turn(step: &RecordedStep, turn: &Value, told: usize, hiding: &Hiding) -> ApiResult<Vec<Frame>> {
+pub(super) fn calls_of(step: &RecordedStep) -> ApiResult<Vec<ToolCall>> {
+    let mut all = Vec::new();
+    for stored in &step.appends {
+        if let Message::Assistant { calls, .. } = message(stored)? {
+            all.extend(calls);
+        }
+    }
+    Ok(all)
+}
+
+/// Ids and tools of the results in a step.
+///
+/// # Errors
+/// The step cannot be read.
+pub(super) fn results_of(step: &RecordedStep) -> ApiResult<Vec<(String, String)>> {
+    let mut all = Vec::new();
+    for stored in &step.appends {
+        if let Message::Tool { call_id, name, .. } = message(stored)? {
+            all.push((call_id, name));
+        }
+    }
+    Ok(all)
+}
+
+/// The frames of a recorded turn: its text from `told` bytes on, then its calls, but for those of `caller`.
+///
+/// # Errors
+/// The step cannot be read.
+pub(super) fn of_turn(
+    step: &RecordedStep,
+    (turn, told): (&Value, usize),
+    hiding: &Hiding,
+    caller: &CallerTools,
+) -> ApiResult<Vec<Frame>> {
     let mut frames = Vec::new();
     for stored in &step.appends {
         let Message::Assistant { text, calls, .. } = message(stored)? else { continue };
         if let Some(rest) = text.get(told..).filter(|rest| !rest.is_empty()) {
             frames.push(Frame::new("delta", json!({ "text": rest, "turn": turn, "offset": told })));
         }
-        for call in calls {
-            let input = hiding.hide(&call.name, &call.arguments);
-            let data = json!({ "tool": call.name, "input": input, "call_id": call.id, "turn": turn });
-            frames.push(Frame::new("tool_use", data));
-        }
+        let own = calls.iter().filter(|call| !caller.has(&call.name));
+        frames.extend(own.map(|call| tool_use(call, turn, hiding)));
     }
     Ok(frames)
 }
@@ -112,7 +154,12 @@ pub(super) fn of_call(step: &RecordedStep) -> ApiResult<Vec<Frame>> {
 /// The frame of an event that holds all there is to say.
 pub(super) fn of_event(event: &Event) -> Option<Frame> {
     let data = event.data.clone().unwrap_or_else(|| json!({}));
+    let is_call = data["request"] == "tool_call";
     let name = match event.kind.as_str() {
+        "child_request" => "approval_request",
+        // As with calls of the execution itself, a result that was posted or not is no frame.
+        "child_request_decided" if is_call => return None,
+        "child_request_decided" => "approval_resolved",
         "approval_requested" | "question_asked" => "approval_request",
         "approval_decided" | "approval_expired" | "question_answered" | "question_expired" => "approval_resolved",
         "child_spawned" | "child_ended" => "sub_agent",

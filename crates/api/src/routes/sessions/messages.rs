@@ -1,11 +1,13 @@
 //! `POST` and `GET /v1/sessions/{id}/messages`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, OnBusy, SessionId};
+use longhaul_shared::domain::{
+    ExecutionId, FileId, INTERACTIVE_QUEUE, MAX_DEADLINE, OnBusy, SessionId, input_parts::MAX_PARTS,
+};
 use longhaul_store::{
-    api_keys::Scope,
-    sessions::{MAX_QUEUED, Sent, Session},
-    submit::{Idempotency, NewExecution},
+    executions::submit::{Idempotency, NewExecution},
+    sessions::{Arrival, MAX_QUEUED, Sent, Session},
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,28 +19,53 @@ use super::{SessionPath, find};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
-    catalog::Target,
+    catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::Params,
-    routes::executions::request::idempotency_key,
+    routes::{
+        executions::request::idempotency_key,
+        files::attach::{gone, named_files},
+    },
     schema,
     state::ApiState,
 };
 
-/// Queue of the messages of sessions.
-const QUEUE: &str = "default";
-/// Priority of the messages of sessions: a person waits for the answer.
-const PRIORITY: i16 = 9;
+/// Priority of the messages of sessions among themselves.
+const PRIORITY: i16 = 5;
 const MAX_LIMIT: i64 = 500;
 
 /// A message to an agent.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MessageBody {
-    #[schemars(length(min = 1), regex(pattern = NO_NUL), example = "What changed since yesterday?")]
-    message: String,
+    #[schemars(example = "What changed since yesterday?")]
+    message: Content,
     /// Policy if another message is answered; the session's when absent.
     on_busy: Option<OnBusy>,
+}
+
+/// A text, or texts and files in order.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "MessageContent")]
+pub(crate) enum Content {
+    Text(#[schemars(length(min = 1), regex(pattern = NO_NUL))] String),
+    Parts(#[schemars(length(min = 1, max = MAX_PARTS))] Vec<InputPart>),
+}
+
+/// A part of a message.
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum InputPart {
+    Text {
+        #[schemars(length(min = 1), regex(pattern = NO_NUL))]
+        text: String,
+    },
+    /// An uploaded file (`POST /v1/files`).
+    File {
+        #[schemars(regex(pattern = "^file_[0-9a-f]{32}$"))]
+        file_id: String,
+    },
 }
 
 /// Place of a message in its session.
@@ -64,6 +91,8 @@ pub(crate) struct MessageView {
     message: Value,
     /// First and last message that this one stands for, if it is a summary.
     replaces: Option<(i32, i32)>,
+    /// True if it is a reply that an interrupt cut off.
+    interrupted: bool,
 }
 
 /// Messages of a transcript, in order.
@@ -91,8 +120,9 @@ pub(crate) async fn send(
     let key = idempotency_key(&headers)?;
     let session = find(&state, &principal, id).await?;
     let MessageBody { message, on_busy } = read_json(&headers, body, BODY_LIMIT).await?;
-    let message = Message { text: message, key, traceparent: (state.hooks.traceparent)(&headers) };
-    let sent = submit(&state, &principal, &session, message, on_busy).await?;
+    let traceparent = (state.hooks.traceparent)(&headers);
+    let message = Message { content: message, policy: on_busy, beyond: Beyond::Wait, key, traceparent };
+    let sent = submit(&state, &principal, &session, message).await?;
     let view = |id: ExecutionId, is_queued, stopped: Option<ExecutionId>| SentView {
         session_id: session.id.to_string(),
         execution_id: id.to_string(),
@@ -128,13 +158,17 @@ pub(crate) async fn list(
         execution_id: message.execution.to_string(),
         message: serde_json::from_slice(&message.bytes).unwrap_or_default(),
         replaces: message.replaces,
+        interrupted: message.is_interrupted,
     });
     Ok(Json(MessagePage { messages: messages.collect(), next_after }))
 }
 
 /// A message and the request that carried it.
 pub(super) struct Message {
-    pub(super) text: String,
+    pub(super) content: Content,
+    /// Policy if another message is answered; the session's when absent.
+    pub(super) policy: Option<OnBusy>,
+    pub(super) beyond: Beyond,
     pub(super) key: Option<String>,
     pub(super) traceparent: Option<String>,
 }
@@ -149,22 +183,39 @@ pub(super) struct Accepted {
     pub(super) stopped: Option<ExecutionId>,
 }
 
+/// Treatment of a message where no session more may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beyond {
+    /// It is stored and waits for a slot.
+    Wait,
+    /// Nothing is stored.
+    Refuse,
+}
+
 /// Stores the execution that answers a message.
 pub(super) async fn submit(
     state: &ApiState,
     principal: &Principal,
     session: &Session,
     message: Message,
-    policy: Option<OnBusy>,
 ) -> ApiResult<Accepted> {
-    let execution = plan(state, principal, session, message).await?;
-    let (id, is_new, is_queued, stopped) = match state.store.send_message(session.id, &execution, policy).await? {
+    let (policy, beyond) = (message.policy, message.beyond);
+    let (execution, files) = plan(state, principal, session, message).await?;
+    let limit = state.session_limit().await?;
+    let arrival = Arrival { policy, refuse_above: limit.filter(|_| beyond == Beyond::Refuse) };
+    let sent = state.store.send_message(session.id, (&execution, &files), arrival).await?;
+    let (id, is_new, is_queued, stopped) = match sent {
         Sent::Started(id) => (id, true, false, None),
         Sent::Queued { id, stopped } => (id, true, true, stopped),
         Sent::Existing(id) => (id, false, false, None),
         Sent::KeyReused(id) => return Err(ApiError::IdempotencyKeyReused(id)),
         Sent::Busy(id) => return Err(ApiError::SessionBusy(id)),
         Sent::TooManyQueued => return Err(ApiError::TooManyMessages { max: MAX_QUEUED }),
+        Sent::TooManyRunning => {
+            return Err(ApiError::TooManySessions { max: state.options.max_running_sessions });
+        }
+        Sent::BudgetSpent => return Err(ApiError::SessionBudgetSpent),
+        Sent::FileGone => return Err(gone("/message")),
         Sent::Full => return Err(ApiError::SessionFull),
         Sent::NotFound => return Err(ApiError::NotFound("session")),
     };
@@ -181,29 +232,35 @@ async fn plan(
     state: &ApiState,
     principal: &Principal,
     session: &Session,
-    Message { text, key, traceparent }: Message,
-) -> ApiResult<NewExecution> {
+    Message { content, key, traceparent, .. }: Message,
+) -> ApiResult<(NewExecution, Vec<FileId>)> {
     let target = Target::Agent(session.agent_key.clone());
     let runnable = state.catalog.resolve(principal.tenant(), &target, Some(session.agent_version)).await?;
     let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
-    let hash = hash(session.id, &text);
-    let input = json!({ "prompt": text });
+    check_web_search(&runnable.agent, state.options.web_search)?;
+    let hash = hash(session.id, &content);
+    let input = match &content {
+        Content::Text(text) => json!({ "prompt": text }),
+        Content::Parts(parts) => json!({ "messages": [{ "role": "user", "content": parts }] }),
+    };
     let violations: Vec<Violation> = schema::violations(&runnable.input, &input, "/message").await?;
     if !violations.is_empty() {
         return Err(ApiError::InvalidInput(violations));
     }
+    let place = |at: &str| at.replacen("/messages/0/content", "/message", 1);
+    let files = named_files(state, principal.tenant(), &input, place).await?;
     if let Some(model) = runnable.unpriced(runnable.budget.as_ref(), &state.prices) {
         return Err(ApiError::PriceUnknown { model });
     }
-    Ok(NewExecution {
+    let execution = NewExecution {
         id: state.store.new_execution_id().await?,
         tenant_id: principal.tenant(),
         definition_key: runnable.definition_key.clone(),
         definition_version_id: runnable.definition_version_id,
         agent_key: runnable.agent_key.clone(),
         agent_version_id: runnable.agent_version_id,
-        queue: QUEUE.to_owned(),
+        queue: INTERACTIVE_QUEUE.to_owned(),
         serve_key: runnable.serve_key.clone(),
         priority: PRIORITY,
         metadata: json!({}),
@@ -212,15 +269,23 @@ async fn plan(
         deadline: runnable.deadline,
         deadline_is_near: runnable.deadline < MAX_DEADLINE,
         active_timeout: runnable.active_timeout,
-        retry_of: None,
         submitted_by: Some(principal.key_id()),
         traceparent,
         idempotency: key.map(|key| Idempotency { key, request_hash: hash }),
         budget: runnable.budget.clone(),
         overrides: None,
-    })
+    };
+    Ok((execution, files))
 }
 
-fn hash(session: SessionId, message: &str) -> Vec<u8> {
-    Sha256::new().chain_update(format!("message {session} ")).chain_update(message).finalize().to_vec()
+fn hash(session: SessionId, content: &Content) -> Vec<u8> {
+    let hash = Sha256::new();
+    let hash = match content {
+        Content::Text(text) => hash.chain_update(format!("message {session} ")).chain_update(text),
+        Content::Parts(parts) => {
+            let parts = serde_json::to_vec(parts).unwrap_or_default();
+            hash.chain_update(format!("parts {session} ")).chain_update(parts)
+        }
+    };
+    hash.finalize().to_vec()
 }

@@ -1,8 +1,12 @@
 //! `/v1/sessions`, and `/api/chat` over them: conversations whose messages become executions.
 
+pub(crate) mod budget;
+mod caller_calls;
+mod caller_tools;
 pub(crate) mod chat;
 pub(crate) mod create;
 pub(crate) mod end;
+pub(crate) mod events;
 mod frames;
 pub(crate) mod messages;
 pub(crate) mod read;

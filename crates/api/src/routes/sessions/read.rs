@@ -2,17 +2,26 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::SessionId;
+use longhaul_shared::domain::{ExecutionId, SessionId, WaitReason};
 use longhaul_store::{
-    api_keys::Scope,
-    sessions::{Session, SessionState},
+    sessions::{ActiveCall, Activity, Session, SessionState, SubAgent},
+    tenants::api_keys::Scope,
 };
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{SessionPath, find};
-use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+use crate::{
+    auth::Principal,
+    error::ApiResult,
+    extract::Params,
+    routes::executions::{
+        budget::BudgetView,
+        pending_calls::{PendingCall, pending_calls},
+    },
+    state::ApiState,
+};
 
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
@@ -27,11 +36,14 @@ pub(crate) struct SessionView {
     status: &'static str,
     /// Reason of the wait, while `waiting`.
     wait_reason: Option<&'static str>,
-    /// Reason for the end of the last turn: `end_turn`, `requires_action`, `budget_reached`, `interrupted` or
-    /// `failed`; null before the first.
+    /// Reason for the end of the last turn: `end_turn`, `requires_action`, `budget_reached`, `max_turns`, `interrupted`
+    /// or `failed`; null before the first.
     stop_reason: Option<&'static str>,
     /// Execution that answers a message now.
     running: Option<String>,
+    /// Calls that wait for the caller. Absent if there are none, and in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requires_action: Option<Vec<PendingCall>>,
     /// Messages that wait for their turn.
     queued: i64,
     /// Messages accepted so far.
@@ -42,6 +54,67 @@ pub(crate) struct SessionView {
     created_at: DateTime<Utc>,
     /// Time of the last message or answer.
     active_at: DateTime<Utc>,
+    /// Calls of the message that is answered now which have no result yet; null in lists.
+    active_calls: Option<Vec<ActiveCallView>>,
+    /// Children of the execution that answers now, the last 100, oldest first; null in lists.
+    sub_agents: Option<Vec<SubAgentView>>,
+    /// Budget of all its messages; null without one, and in lists.
+    budget: Option<BudgetView>,
+}
+
+/// A call without a result.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ActiveCallView {
+    call_id: String,
+    tool: String,
+    /// `running`, or `waiting` if a person must decide about a call of this tool.
+    #[schema(example = "running")]
+    status: &'static str,
+}
+
+/// A child of the execution that answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct SubAgentView {
+    execution_id: String,
+    agent: String,
+    #[schema(example = "IN_PROGRESS")]
+    status: &'static str,
+    wait_reason: Option<&'static str>,
+    failure_code: Option<String>,
+    created_at: DateTime<Utc>,
+    finished_at: Option<DateTime<Utc>>,
+}
+
+impl SessionView {
+    /// The session, with the activity of the execution that answers.
+    pub(super) async fn of(state: &ApiState, session: Session) -> ApiResult<Self> {
+        let activity = match session.running {
+            Some(running) => state.store.execution_activity(running).await?,
+            None => Activity::default(),
+        };
+        let call = |call: ActiveCall| ActiveCallView {
+            call_id: call.call_id,
+            tool: call.tool,
+            status: if call.is_waiting { "waiting" } else { "running" },
+        };
+        let child = |child: SubAgent| SubAgentView {
+            execution_id: child.id.to_string(),
+            agent: child.agent_key,
+            status: child.status.as_str(),
+            wait_reason: child.wait_reason.map(WaitReason::as_str),
+            failure_code: child.failure_code,
+            created_at: child.created_at,
+            finished_at: child.finished_at,
+        };
+        let (calls, children) = (activity.calls.into_iter().map(call), activity.children.into_iter().map(child));
+        let budget = state.store.read_budget(&session.tenant_id.into(), ExecutionId(session.id.0)).await?;
+        Ok(Self {
+            active_calls: Some(calls.collect()),
+            sub_agents: Some(children.collect()),
+            budget: budget.map(BudgetView::from),
+            ..session.into()
+        })
+    }
 }
 
 impl From<Session> for SessionView {
@@ -60,12 +133,16 @@ impl From<Session> for SessionView {
             wait_reason,
             stop_reason: of.stop_reason.map(|reason| reason.as_str()),
             running: of.running.map(|id| id.to_string()),
+            requires_action: None,
             queued: of.queued,
             turns: of.turns,
             on_busy: of.on_busy.as_str(),
             metadata: of.metadata,
             created_at: of.created_at,
             active_at: of.active_at,
+            active_calls: None,
+            sub_agents: None,
+            budget: None,
         }
     }
 }
@@ -107,5 +184,11 @@ pub(crate) async fn get(
     SessionPath(id): SessionPath,
 ) -> ApiResult<Json<SessionView>> {
     principal.need(Scope::ExecutionsRead)?;
-    Ok(Json(find(&state, &principal, id).await?.into()))
+    let session = find(&state, &principal, id).await?;
+    let pending = match session.running {
+        Some(execution) => pending_calls(&state, &principal, execution).await?,
+        None => Vec::new(),
+    };
+    let view = SessionView::of(&state, session).await?;
+    Ok(Json(SessionView { requires_action: (!pending.is_empty()).then_some(pending), ..view }))
 }

@@ -7,7 +7,7 @@ use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::ExecutionId,
 };
-use longhaul_store::bare_commits::Written;
+use longhaul_store::proof::bare_commits::Written;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::{

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Context as _;
-use longhaul_store::bare_commits::LogPosition;
+use longhaul_store::proof::bare_commits::LogPosition;
 use serde::Serialize;
 
 /// The first turn of the early window: those before it load what the worker then keeps.

@@ -16,7 +16,7 @@ use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::TenantId,
 };
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 

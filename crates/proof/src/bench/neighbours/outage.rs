@@ -11,7 +11,7 @@ use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::TenantId,
 };
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 
 use super::{

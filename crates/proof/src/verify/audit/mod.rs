@@ -3,19 +3,22 @@
 //!
 //! Only this module decides what is a repetition and which faults explain it.
 
+mod leftovers;
+mod projects;
+mod sessions;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::ExecutionId;
-use longhaul_store::audit::{AuditedAttempt, AuditedStep};
+use longhaul_shared::domain::{ExecutionId, SessionId};
+use longhaul_store::proof::audit::{AuditedAttempt, AuditedExecution, AuditedStep};
 
 use super::{
-    faults::FaultKind,
+    fault_kind::{FaultKind, FaultScope},
     fleet::SPAWN_SUB_AGENT,
-    seen::{CountedTool, Evidence, Fault, FaultScope, LEASE, SeenRequest},
+    seen::{CountedTool, Evidence, Fault, LEASE, SeenRequest},
 };
 
 /// Longest time from the last byte of an answer to the commit of its step. A fault explains a repetition only if the
@@ -32,6 +35,8 @@ const SENT_ON_WAKING: usize = 3;
 /// Texts of calls with an unknown outcome, which repeat no number.
 const OUTCOME_UNKNOWN: [&str; 2] =
     ["the worker died while this call ran", "the connection to the tool server was lost while the call ran"];
+/// Error of a call that an interrupt cancelled.
+const CANCELLED: &str = "the execution was cancelled";
 /// Tolerance between the clock readings of two processes.
 const CLOCKS: TimeDelta = TimeDelta::milliseconds(10);
 
@@ -63,6 +68,12 @@ pub struct Findings {
     pub budgets: Vec<Finding>,
     /// Inconsistent histories.
     pub histories: Vec<Finding>,
+    /// Messages of sessions that are missing, doubled or out of order, in a transcript or in a request.
+    pub transcripts: Vec<Finding>,
+    /// Executions that memory took not at all or more than once.
+    pub memories: Vec<Finding>,
+    /// Tasks of projects that were started twice, never, or before the end of one that they depend on.
+    pub tasks: Vec<Finding>,
     /// Rows that should be gone, processes that ended unexpectedly, and faults without effect.
     pub leftovers: Vec<Finding>,
     /// Counted separately, not violations.
@@ -110,6 +121,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     for execution in &evidence.executions {
         match execution.status.as_str() {
             "FINISHED" => {}
+            "FAILED" if index.is_interrupted(execution) => {}
             "FAILED" => {
                 let code = execution.failure_code.as_deref().unwrap_or_default();
                 findings.failed.push(Finding::of(execution.id, format!("FAILED with {code}")));
@@ -131,10 +143,13 @@ pub fn judge(evidence: &Evidence) -> Findings {
         found.push(Finding::of(history.execution, history.what.clone()));
     }
     budgets(evidence, &mut findings);
+    sessions::transcripts(evidence, &index, &mut findings);
+    memories(evidence, &mut findings);
+    projects::projects(evidence, &mut findings);
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
-    leftovers(evidence, &mut findings);
-    victims(evidence, &index, &mut findings);
+    leftovers::leftovers(evidence, &mut findings);
+    leftovers::victims(evidence, &index, &mut findings);
     findings
 }
 
@@ -152,6 +167,8 @@ struct Index<'a> {
     turns: HashMap<&'a str, &'a AuditedStep>,
     pids: HashMap<&'a str, i32>,
     attempts: HashMap<ExecutionId, Vec<&'a AuditedAttempt>>,
+    /// Messages of each session, in order.
+    sessions: HashMap<SessionId, Vec<&'a AuditedExecution>>,
 }
 
 impl<'a> Index<'a> {
@@ -166,6 +183,7 @@ impl<'a> Index<'a> {
             turns: turns.map(|step| (step.idempotency_key.as_str(), step)).collect(),
             pids: evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect(),
             attempts,
+            sessions: sessions::messages(evidence),
         }
     }
 
@@ -176,7 +194,8 @@ impl<'a> Index<'a> {
 
 /// Every answered submit must be exactly one execution.
 fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    let stored: BTreeSet<_> = evidence.executions.iter().map(|execution| execution.id.0).collect();
+    let projects = evidence.projects.iter().map(|project| project.id.0);
+    let stored: BTreeSet<_> = evidence.executions.iter().map(|execution| execution.id.0).chain(projects).collect();
     for submit in &evidence.submits {
         let number = submit.number;
         for id in submit.answers.iter().filter(|id| !stored.contains(&id.0)) {
@@ -381,6 +400,14 @@ fn budgets(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
+/// Memory must take each execution once: one update, one episode.
+fn memories(evidence: &Evidence, findings: &mut Findings) {
+    for memory in evidence.memories.iter().filter(|memory| (memory.updates, memory.episodes) != (1, 1)) {
+        let what = format!("memory took it in {} updates, as {} episodes", memory.updates, memory.episodes);
+        findings.memories.push(Finding::of(memory.execution, what));
+    }
+}
+
 /// Every recorded answer must have been received by the worker that held the lease, during the lease. An answer
 /// without a number cannot be judged.
 fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
@@ -389,7 +416,9 @@ fn writers(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
         let text = step.preview.as_deref().unwrap_or_default();
         let Some(number) = numbered(text) else {
             let is_unknown = step.kind == "call" && OUTCOME_UNKNOWN.iter().any(|unknown| text.contains(unknown));
-            if step.state == "live" && !is_unknown {
+            // An interrupt keeps the text so far, and cancels the calls under way.
+            let is_cut = (step.kind == "turn" || text.contains(CANCELLED)) && index.was_interrupted(step.execution);
+            if step.state == "live" && !is_unknown && !is_cut {
                 let what = format!("step {} is a {} on record that repeats no number: {text}", step.seq, step.kind);
                 findings.stale_writes.push(Finding::of(step.execution, what));
             }
@@ -451,43 +480,8 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
     }
 }
 
-/// The victim of a fault must have held a lease: a fault without effect proves nothing.
-fn victims(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
-    for fault in evidence.faults.iter().filter(|fault| fault.kind.reach() == FaultScope::Victim) {
-        let process = fault.process.as_deref().unwrap_or_default();
-        let pid = index.pids.get(process).copied();
-        let held_something = pid.is_some()
-            && evidence.attempts.iter().any(|attempt| {
-                evidence.pid(attempt) == pid
-                    && attempt.started_at <= fault.from
-                    && attempt.ended_at.is_none_or(|ended| ended > fault.from)
-            });
-        if !held_something {
-            let what = format!("{} at {} found nothing to lose: {process} held nothing", fault.kind.name(), fault.from);
-            findings.leftovers.push(Finding { execution: None, what });
-        }
-    }
-}
-
 /// The number between `#` marks in the text of an answer.
 fn numbered(text: &str) -> Option<usize> {
     let rest = &text[text.find('#')? + 1..];
     rest[..rest.find('#')?].parse().ok()
-}
-
-fn leftovers(evidence: &Evidence, findings: &mut Findings) {
-    let left = evidence.leftovers;
-    let rows = [
-        (left.held, "executions are held"),
-        (left.parked, "executions are parked"),
-        (left.reservations, "reservations are open"),
-        (left.requests, "requests wait for a person"),
-        (left.deadlines, "deadlines of ended executions are left"),
-        (left.slots, "slots of concurrency limits are held"),
-        (left.slot_waiters, "places in the lines before concurrency limits are left"),
-    ];
-    for (n, what) in rows.into_iter().filter(|(n, _)| *n > 0) {
-        findings.leftovers.push(Finding { execution: None, what: format!("{n} {what}") });
-    }
-    findings.leftovers.extend(evidence.complaints.iter().map(|what| Finding { execution: None, what: what.clone() }));
 }

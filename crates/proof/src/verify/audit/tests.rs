@@ -1,12 +1,14 @@
 //! Tests that the audit can fail: one honest set of evidence, and every falsification of it.
 
 use longhaul_shared::domain::WorkerId;
-use longhaul_store::audit::{AuditedBudget, AuditedExecution, AuditedWorker, BrokenHistory, Leftovers};
+use longhaul_store::proof::audit::{
+    AuditedBudget, AuditedMemory, AuditedTranscript, AuditedTurn, AuditedWorker, BrokenHistory, Leftovers,
+};
 use uuid::Uuid;
 
 use super::*;
 use crate::verify::{
-    faults::FaultKind,
+    fault_kind::FaultKind,
     seen::{Effect, Process, Submit},
 };
 
@@ -22,7 +24,16 @@ fn asked(number: usize, key: &str, process: &str, from: i64, until: i64) -> Seen
     // Keys in these tests end with the number of their turn.
     let turn = key.trim_start_matches('k').parse().unwrap();
     let (key, process) = (key.into(), process.into());
-    SeenRequest { number, key, process, execution: 0, turn, at: at(from), answered_at: Some(at(until)) }
+    SeenRequest {
+        number,
+        key,
+        process,
+        execution: 0,
+        turn,
+        before: Vec::new(),
+        at: at(from),
+        answered_at: Some(at(until)),
+    }
 }
 
 fn effect(number: usize, tool: CountedTool, call: i64, key: &str, process: &str, when: i64) -> Effect {
@@ -86,6 +97,7 @@ fn honest() -> Evidence {
             created_at: at(0),
             started_at: Some(at(50)),
             finished_at: Some(at(7_200)),
+            turn: None,
         }],
         attempts: vec![attempt(1, 11, 50, 6_500, "lost"), attempt(2, 22, 6_900, 7_200, "finished")],
         steps: vec![
@@ -112,9 +124,19 @@ fn found(doctor: impl FnOnce(&mut Evidence)) -> Vec<(&'static str, usize)> {
         ("stale", findings.stale_writes.len()),
         ("budgets", findings.budgets.len()),
         ("histories", findings.histories.len()),
+        ("transcripts", findings.transcripts.len()),
+        ("memories", findings.memories.len()),
         ("leftovers", findings.leftovers.len()),
     ];
     lists.into_iter().filter(|(_, found)| *found > 0).collect()
+}
+
+#[test]
+fn memory_must_take_an_execution_once() {
+    for (updates, episodes) in [(1, 1), (0, 0), (1, 0), (2, 1), (1, 2)] {
+        let memory = AuditedMemory { execution: id(1), updates, episodes };
+        assert_eq!(found(|evidence| evidence.memories.push(memory)).is_empty(), (updates, episodes) == (1, 1));
+    }
 }
 
 #[test]
@@ -148,6 +170,71 @@ fn overshot_and_undercharged_budgets_are_found() {
     ] {
         assert_eq!(found(|e| e.budgets.push(lie)), [("budgets", 1)], "{lie:?}");
     }
+}
+
+/// Two messages of one session: the honest execution, and one that repeats its message and begins after it.
+fn conversation(e: &mut Evidence) {
+    let session = SessionId(Uuid::from_u128(7));
+    let turn = |number| Some(AuditedTurn { session, number, interrupts: false });
+    let first = AuditedExecution { turn: turn(1), ..e.executions[0].clone() };
+    let second = AuditedExecution { id: id(2), number: 5, turn: turn(2), ..first.clone() };
+    e.executions = vec![first, second];
+    e.asked.push(SeenRequest { execution: 5, before: vec![0], ..asked(3, "k7", "two", 7_250, 7_300) });
+    e.attempts.push(AuditedAttempt { execution: id(2), ..attempt(1, 22, 7_210, 7_400, "finished") });
+    e.steps.push(AuditedStep { execution: id(2), ..step(1, 1, "turn", "k7", "answer #3#", 7_310) });
+    let said = |execution, text: &str| (id(execution), text.to_owned());
+    let messages = vec![
+        said(1, "verify execution 0"),
+        said(1, "answer #0#"),
+        said(1, "{\"done\": \"#2#\"}"),
+        said(2, "verify execution 5"),
+        said(2, "answer #3#"),
+    ];
+    e.transcripts = vec![AuditedTranscript { session, messages }];
+}
+
+#[test]
+fn broken_conversations_are_found() {
+    let with = |doctor: fn(&mut Evidence)| {
+        found(move |e| {
+            conversation(e);
+            doctor(e);
+        })
+    };
+    assert_eq!(with(|_| {}), []);
+    assert_eq!(with(|e| e.asked[3].before.clear()), [("transcripts", 1)], "a request without the message before");
+    assert_eq!(with(|e| e.asked[3].before = vec![0, 0]), [("transcripts", 1)], "a request that repeats it twice");
+    assert_eq!(with(|e| e.asked[0].before = vec![5]), [("transcripts", 1)], "a request with a later message");
+    assert_eq!(with(|e| e.transcripts[0].messages.swap(0, 3)), [("transcripts", 1)], "messages out of order");
+    assert_eq!(with(|e| drop(e.transcripts[0].messages.remove(4))), [("transcripts", 1)], "an answer is missing");
+    assert_eq!(with(|e| e.transcripts.clear()), [("transcripts", 3)]);
+}
+
+#[test]
+fn only_an_interrupting_message_explains_a_cancelled_one() {
+    let cancelled = |e: &mut Evidence| {
+        conversation(e);
+        e.executions[0].status = "FAILED".into();
+        e.executions[0].failure_code = Some("cancelled".into());
+    };
+    assert_eq!(found(cancelled), [("failed", 1)]);
+    let interrupts = |e: &mut Evidence, message: usize| {
+        cancelled(e);
+        e.executions[message].turn = e.executions[message].turn.map(|turn| AuditedTurn { interrupts: true, ..turn });
+    };
+    assert_eq!(found(|e| interrupts(e, 1)), []);
+    assert_eq!(found(|e| interrupts(e, 0)), [("failed", 1)], "it is not interrupted by itself");
+    let partial = |e: &mut Evidence| {
+        interrupts(e, 1);
+        e.steps[2].preview = Some("answ".into());
+    };
+    assert_eq!(found(partial), [], "an interrupt keeps the text so far");
+    let without_number = |e: &mut Evidence, result: &str| {
+        interrupts(e, 1);
+        e.steps[1].preview = Some(result.into());
+    };
+    assert_eq!(found(|e| without_number(e, "the execution was cancelled")), []);
+    assert_eq!(found(|e| without_number(e, "done")), [("stale", 1)], "a call that ended repeats its number");
 }
 
 #[test]

@@ -6,7 +6,17 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use crate::named;
 
-named!(WakeupDrop, ClaimReason, ModelOutcome, TokenKind, CallOutcome, StoreBatch, RefusalSubject);
+named!(
+    WakeupDrop,
+    ClaimReason,
+    ModelOutcome,
+    TokenKind,
+    CallOutcome,
+    StoreBatch,
+    RefusalSubject,
+    FilePlace,
+    FileRefusal
+);
 
 /// Reason why a wake-up was dropped. None loses work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
@@ -48,8 +58,28 @@ pub enum ModelOutcome {
 pub enum TokenKind {
     Input,
     Output,
-    /// Input read from the provider's cache.
+    /// Part of the input that was read from the provider's cache.
     CachedInput,
+    /// Part of the input that was written to the provider's cache.
+    CacheWriteInput,
+}
+
+/// Store of the bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum FilePlace {
+    Postgres,
+    ObjectStore,
+}
+
+/// Reason why a file was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum FileRefusal {
+    TooLarge,
+    UnsupportedType,
+    /// The tenant's quota has no room.
+    Quota,
 }
 
 /// Outcome of a tool call.

@@ -17,7 +17,10 @@ use parking_lot::Mutex;
 use self::labels::QueueLabels;
 pub(super) use self::recorder::{install, upkeep};
 pub use self::{
-    labels::{CallOutcome, ClaimReason, ModelOutcome, RefusalSubject, StoreBatch, TokenKind, WakeupDrop},
+    labels::{
+        CallOutcome, ClaimReason, FilePlace, FileRefusal, ModelOutcome, RefusalSubject, StoreBatch, TokenKind,
+        WakeupDrop,
+    },
     recorder::render,
     table::{Kind, METRICS, Metric},
 };
@@ -205,6 +208,24 @@ pub fn platform_providers([up, down, unknown]: [i64; 3]) {
     for (health, count) in [("up", up), ("down", down), ("unknown", unknown)] {
         gauge!("longhaul_platform_providers", "health" => health).set(count as f64);
     }
+}
+
+// Files.
+
+/// An upload was accepted, new or repeated.
+pub fn file_uploaded() {
+    counter!("longhaul_files_uploads_total").increment(1);
+}
+
+/// A body that its tenant did not have was stored.
+pub fn file_stored(place: FilePlace, bytes: usize) {
+    counter!("longhaul_files_stored_total", "place" => place.as_str()).increment(1);
+    counter!("longhaul_files_stored_bytes_total", "place" => place.as_str()).increment(bytes as u64);
+}
+
+/// An upload or an artifact was refused.
+pub fn file_refused(why: FileRefusal) {
+    counter!("longhaul_files_refused_total", "reason" => why.as_str()).increment(1);
 }
 
 // Store and API.

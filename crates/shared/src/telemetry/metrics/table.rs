@@ -180,6 +180,15 @@ pub const METRICS: &[Metric] = &[
     ),
     metric("longhaul_tool_calls_total", Kind::Counter, &["outcome"], "tool calls, by outcome"),
     metric("longhaul_tool_call_duration_seconds", CALL, &[], "duration of a tool call"),
+    metric("longhaul_files_uploads_total", Kind::Counter, &[], "uploads accepted, repeated ones included"),
+    metric(
+        "longhaul_files_stored_total",
+        Kind::Counter,
+        &["place"],
+        "bodies of uploads and artifacts stored, by store; one that its tenant has is not stored again",
+    ),
+    metric("longhaul_files_stored_bytes_total", Kind::Counter, &["place"], "bytes of those bodies, by store"),
+    metric("longhaul_files_refused_total", Kind::Counter, &["reason"], "uploads and artifacts refused, by reason"),
     metric("longhaul_store_batch_writes", WRITES, &["batch"], "writes that shared one commit, by batch"),
     metric("longhaul_store_batch_duration_seconds", COMMIT, &["batch"], "duration of one group commit, by batch"),
     metric(

@@ -39,6 +39,9 @@ fn everything_happens() {
     model_fallback("scripted");
     CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
     platform_providers([1, 1, 1]);
+    file_uploaded();
+    FilePlace::ALL.iter().for_each(|place| file_stored(*place, 3));
+    FileRefusal::ALL.iter().for_each(|why| file_refused(*why));
     StoreBatch::ALL.iter().for_each(|batch| store_batch(*batch, 3, MOMENT));
     RefusalSubject::ALL.iter().for_each(|subject| store_refused(*subject));
     store_in_trouble(1);

@@ -1,7 +1,7 @@
 //! `GET /v1/indexes/{name}/documents/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use crate::{
     auth::Principal,

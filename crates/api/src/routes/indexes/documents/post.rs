@@ -6,7 +6,7 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_retrieval::{IncomingDocument, IngestedDocument};
 use longhaul_shared::domain::retrieval::index::is_own_name;
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

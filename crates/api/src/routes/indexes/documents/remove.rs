@@ -1,7 +1,7 @@
 //! `DELETE /v1/indexes/{name}/documents/{id}`: removes a document with its chunks.
 
 use axum::{extract::State, http::StatusCode};
-use longhaul_store::api_keys::Scope;
+use longhaul_store::tenants::api_keys::Scope;
 
 use crate::{
     auth::Principal,

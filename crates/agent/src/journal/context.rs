@@ -1,0 +1,142 @@
+//! The set-up of a conversation: memory and project context beside the agent's own prompt. Memory is Longhaul's own,
+//! and that of the application.
+//!
+//! The order is instructions, memory, project, message. Memory is asked for with the first message of a session and
+//! stays; a later message adds its project only.
+
+use std::time::Duration;
+
+use longhaul_llm::Message;
+use longhaul_sdk::context::{ContextQuery, ContextUnavailable, Memories};
+use longhaul_shared::domain::cut;
+
+use super::{Agent, Journal, Writer};
+
+/// Longest wait for one answer of the provider.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum number of episodes, and of relevant memories.
+const MAX_ITEMS: usize = 20;
+/// Maximum bytes of the episodes, and of the relevant memories.
+const MAX_LIST_BYTES: usize = 32 * 1024;
+/// Maximum bytes of a project's context.
+const MAX_PROJECT_BYTES: usize = 64 * 1024;
+/// First line of a project's context.
+const PROJECT: &str = "Project\n";
+
+impl Journal {
+    fn has_instructions(&self) -> bool {
+        self.transcript.messages.all().iter().any(|message| is_system(message))
+    }
+
+    /// Completes the opening messages. A session that has a system prompt keeps it, so that the prefix stays the same.
+    /// Returns true with messages that hold new context.
+    pub(super) async fn set_up(&mut self, agent: &Agent, opening: Vec<Message>) -> (Vec<Message>, bool) {
+        let has_system = self.has_instructions();
+        let (mut instructions, messages): (Vec<Message>, Vec<Message>) = opening.into_iter().partition(is_system);
+        if has_system {
+            instructions.clear();
+        }
+        let text = messages.iter().map(Message::text).collect::<Vec<_>>().join("\n");
+        let mut context = self.writer.context(agent, &text, has_system).await;
+        // A message without a project ends none, so the last project that was said is the present one.
+        let said = self.transcript.messages.all().iter().rev().filter(|message| is_system(message));
+        let present = said.map(|message| message.text()).find(|text| text.starts_with(PROJECT));
+        context.retain(|new| present.as_ref().is_none_or(|present| present != new));
+        let is_new = !context.is_empty();
+        instructions.extend(context.into_iter().map(Message::system));
+        instructions.extend(messages);
+        (instructions, is_new)
+    }
+}
+
+fn is_system(message: &Message) -> bool {
+    matches!(message, Message::System { .. })
+}
+
+impl Writer {
+    /// Memory, unless the conversation `is_under_way`, and the project of the message `text`.
+    async fn context(&self, agent: &Agent, text: &str, is_under_way: bool) -> Vec<String> {
+        let own = async {
+            let place = self.memory.as_ref().filter(|_| !is_under_way)?;
+            self.in_time(self.recall_for(&agent.config.memory, place, text)).await
+        };
+        let Some(provider) = &self.deps.context.0 else {
+            return own.await.and_then(memory_text).into_iter().collect();
+        };
+        let (tenant_id, execution_id) = (self.scope.tenant.to_string(), self.id.to_string());
+        let session_id = self.scope.session.map(|session| session.to_string());
+        let query = ContextQuery {
+            tenant_id: &tenant_id,
+            agent: &self.scope.agent,
+            execution_id: &execution_id,
+            session_id: session_id.as_deref(),
+            message: text,
+        };
+        let theirs = async { if is_under_way { None } else { self.in_time(provider.memories(query)).await } };
+        let (own, theirs, project) = tokio::join!(own, theirs, self.in_time(provider.project(query)));
+        let mut memories = own.unwrap_or_default();
+        let theirs = theirs.unwrap_or_default();
+        memories.episodes.extend(theirs.episodes);
+        memories.relevant.extend(theirs.relevant);
+        let project = project.flatten().filter(|project| !project.trim().is_empty());
+        let project = project.map(|project| format!("{PROJECT}{}", cut(&project, MAX_PROJECT_BYTES)));
+        memory_text(memories).into_iter().chain(project).collect()
+    }
+
+    /// The provider's answer; `None` if it fails or takes too long.
+    async fn in_time<T>(&self, answer: impl Future<Output = Result<T, ContextUnavailable>>) -> Option<T> {
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(answer)) => Some(answer),
+            Ok(Err(error)) => {
+                tracing::warn!(execution.id = %self.id, error = %error, "context provider failed: going on without");
+                None
+            }
+            Err(_) => {
+                tracing::warn!(execution.id = %self.id, "context provider timed out: going on without");
+                None
+            }
+        }
+    }
+}
+
+/// The newest episodes and the most relevant memories; `None` if there are none.
+fn memory_text(Memories { episodes, relevant }: Memories) -> Option<String> {
+    // The newest are kept, the oldest of them first.
+    let mut episodes = within_limits(episodes.into_iter().rev());
+    episodes.reverse();
+    let lists = [("Recent episodes", episodes), ("Relevant memories", within_limits(relevant.into_iter()))];
+    let parts = lists.into_iter().filter(|(_, items)| !items.is_empty());
+    let parts: Vec<String> = parts.map(|(title, items)| format!("{title}\n{}", items.join("\n"))).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// Lines of the first items that fit. If the first alone is too long, it is cut.
+fn within_limits(items: impl Iterator<Item = String>) -> Vec<String> {
+    let mut bytes = 0;
+    let lines = items.take(MAX_ITEMS).map(|item| format!("- {}", cut(&item, MAX_LIST_BYTES)));
+    let fitting = lines.take_while(|line| {
+        let is_first = bytes == 0;
+        bytes += line.len();
+        is_first || bytes <= MAX_LIST_BYTES
+    });
+    fitting.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_is_bounded_on_its_own() {
+        let long = |n: usize| format!("{n}{}", "x".repeat(MAX_LIST_BYTES / 3));
+        let episodes = (0..5).map(long).collect();
+        let text =
+            memory_text(Memories { episodes, relevant: ["y".repeat(2 * MAX_LIST_BYTES), "z".repeat(100)].into() })
+                .unwrap();
+        let starts: Vec<&str> = text.lines().map(|line| &line[..line.len().min(3)]).collect();
+        assert_eq!(starts, ["Rec", "- 3", "- 4", "", "Rel", "- y"], "the newest that fit; a longer one is cut");
+        assert!(text.ends_with("bytes left out]"), "{}", text.len());
+        assert!(text.len() <= 2 * MAX_LIST_BYTES + 100, "{}", text.len());
+        assert_eq!(memory_text(Memories::default()), None);
+    }
+}

@@ -1,0 +1,46 @@
+//! Bodies of turn steps.
+
+use longhaul_llm::{FinishReason, Usage};
+use longhaul_shared::domain::noted::NotedCall;
+use serde::{Deserialize, Serialize};
+/// Body of a turn step.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TurnBody {
+    pub(super) provider: String,
+    pub(super) finish: FinishReason,
+    #[serde(default)]
+    pub(super) unfinished_call: Option<usize>,
+    #[serde(default)]
+    pub(super) is_broken: bool,
+    /// True if its session was interrupted meanwhile. Sessions read this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_interrupted: bool,
+    pub(super) usage: Usage,
+    pub(super) model: Option<String>,
+    pub(super) request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) contract_calls: Vec<NotedCall>,
+}
+
+impl TurnBody {
+    /// The body of a reply whose usage is unknown.
+    pub(super) fn new(provider: String, finish: FinishReason) -> Self {
+        Self {
+            provider,
+            is_broken: false,
+            is_interrupted: false,
+            unfinished_call: None,
+            usage: Usage::default(),
+            model: None,
+            request_id: None,
+            contract_calls: Vec::new(),
+            finish,
+        }
+    }
+}
+
+/// Body of a partly recorded turn.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct BegunTurnBody {
+    pub(super) text: String,
+}

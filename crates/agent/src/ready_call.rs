@@ -1,0 +1,51 @@
+//! A call that nothing blocks any more, and the decisions about it.
+
+use chrono::{DateTime, Utc};
+use longhaul_sdk::Failure;
+use longhaul_shared::domain::{CallError, ToolCall, WaitReason};
+use longhaul_store::history::journal::Hash;
+use longhaul_tools::CallOutcome;
+use serde_json::Value;
+
+/// A call that nothing blocks any more.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadyCall {
+    /// Identity of the call in its execution, stable over resumes.
+    pub key: Hash,
+    /// The call as the model wrote it; its result answers this.
+    pub written: ToolCall,
+    pub tool: String,
+    /// Arguments to run with: references replaced by values, valid against the tool's schema.
+    pub arguments: Value,
+    /// Text for the model before the result, if a different call than the written one runs.
+    pub note: Option<String>,
+}
+
+/// Reason why a call, and with it its execution, waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: WaitReason,
+    /// End of the wait by the database's clock; the execution's deadline if absent.
+    pub until: Option<DateTime<Utc>>,
+}
+
+/// Decision about a ready call.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    /// The call runs; its tool, arguments and note may differ from those passed in.
+    Launch(ReadyCall),
+    /// The call waits, its siblings go on. It is admitted again when the execution resumes.
+    Wait(Waiting),
+    /// The call does not run; the model gets the error.
+    Refuse(CallError),
+    /// The call does not run, and the run ends with the failure.
+    End(CallError, Failure),
+}
+
+/// Result of a tool whose calls the loop answers (`host_tools`).
+#[derive(Debug)]
+pub(crate) enum HostToolAnswer {
+    Answered(Box<CallOutcome>),
+    /// The call waits and has no result yet.
+    Waiting(Waiting),
+}

@@ -1,0 +1,34 @@
+//! `GET /v1/files/{id}` and `GET /v1/files/{id}/content`.
+
+use axum::{Json, extract::State, response::Response};
+use longhaul_store::tenants::api_keys::Scope;
+
+use super::{FilePath, FileView, download::download, find};
+use crate::{auth::Principal, error::ApiResult, state::ApiState};
+
+/// Shows an upload.
+#[utoipa::path(get, operation_id = "getFile", path = "/v1/files/{id}", tag = "files",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The upload", body = FileView)))]
+pub(crate) async fn get(
+    State(state): State<ApiState>,
+    principal: Principal,
+    FilePath(id): FilePath,
+) -> ApiResult<Json<FileView>> {
+    principal.need(Scope::ExecutionsRead)?;
+    Ok(Json(find(&state, &principal, id).await?.into()))
+}
+
+/// Downloads an upload, always as an attachment.
+#[utoipa::path(get, operation_id = "downloadFile", path = "/v1/files/{id}/content", tag = "files",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = Vec<u8>)))]
+pub(crate) async fn content(
+    State(state): State<ApiState>,
+    principal: Principal,
+    FilePath(id): FilePath,
+) -> ApiResult<Response> {
+    principal.need(Scope::ExecutionsRead)?;
+    let file = find(&state, &principal, id).await?;
+    download(&state, principal.tenant(), &file).await
+}

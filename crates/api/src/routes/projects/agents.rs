@@ -1,0 +1,67 @@
+//! The agents of a project: resolved and permitted when the caller names them.
+
+use std::collections::BTreeSet;
+
+use longhaul_sdk::spec::BudgetSpec;
+use longhaul_shared::domain::Plan;
+use longhaul_store::projects::ProjectAgent;
+
+use crate::{
+    auth::Principal,
+    catalog::{Runnable, Target, check_web_search},
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
+
+/// Most agents of one project.
+const MAX_AGENTS: usize = 64;
+
+/// Agents that the tasks of a plan name.
+pub(super) fn named(plan: &Plan) -> impl Iterator<Item = &str> {
+    plan.tasks.iter().filter_map(|task| task.agent.as_deref())
+}
+
+/// Resolves agents by key, as the caller sees them.
+///
+/// # Errors
+/// One does not exist, cannot run here, or the caller may not run it.
+pub(super) async fn resolve<'a>(
+    state: &ApiState,
+    principal: &Principal,
+    keys: impl Iterator<Item = &'a str>,
+    budget: Option<&BudgetSpec>,
+) -> ApiResult<Vec<ProjectAgent>> {
+    let keys: BTreeSet<&str> = keys.collect();
+    if keys.len() > MAX_AGENTS {
+        return Err(ApiError::invalid("/agents", format!("a project may have {MAX_AGENTS} agents")));
+    }
+    let mut agents = Vec::with_capacity(keys.len());
+    for key in keys {
+        let runnable = state.catalog.resolve(principal.tenant(), &Target::Agent(key.to_owned()), None).await?;
+        check(state, principal, &runnable, budget).await?;
+        agents.push(ProjectAgent {
+            agent_key: runnable.agent_key.clone(),
+            agent_version_id: runnable.agent_version_id,
+            definition_version_id: runnable.definition_version_id,
+            serve_key: runnable.serve_key.clone(),
+            requirements: runnable.requirements(),
+            budget: runnable.budget.clone(),
+        });
+    }
+    Ok(agents)
+}
+
+/// Checks that the caller may run it, with this budget if there is one.
+pub(super) async fn check(
+    state: &ApiState,
+    principal: &Principal,
+    runnable: &Runnable,
+    budget: Option<&BudgetSpec>,
+) -> ApiResult<()> {
+    if let Some(model) = runnable.unpriced(budget.or(runnable.budget.as_ref()), &state.prices) {
+        return Err(ApiError::PriceUnknown { model });
+    }
+    let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+    state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
+    check_web_search(&runnable.agent, state.options.web_search)
+}

@@ -1,0 +1,30 @@
+//! `DELETE /v1/projects/{id}`.
+
+use axum::{extract::State, http::StatusCode};
+use longhaul_store::{projects::Removed, tenants::api_keys::Scope};
+
+use super::ProjectError;
+use super::ProjectPath;
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
+
+/// Deletes a project that has ended, and erases the texts of its executions.
+#[utoipa::path(delete, operation_id = "deleteProject", path = "/v1/projects/{id}", tag = "projects",
+    params(("id" = String, Path, description = "Its id")),
+    responses((status = 204, description = "It is gone")))]
+pub(crate) async fn delete(
+    State(state): State<ApiState>,
+    principal: Principal,
+    ProjectPath(id): ProjectPath,
+) -> ApiResult<StatusCode> {
+    principal.need(Scope::ExecutionsWrite)?;
+    match state.store.delete_project(principal.tenant(), id).await? {
+        Removed::Done => Ok(StatusCode::NO_CONTENT),
+        Removed::Refused(status) => Err(ApiError::Project(ProjectError::State(status))),
+        Removed::NotEnded(execution) => Err(ApiError::ExecutionNotEnded(execution)),
+        Removed::NotFound => Err(ApiError::NotFound("project")),
+    }
+}

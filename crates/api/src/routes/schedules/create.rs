@@ -1,0 +1,55 @@
+//! `POST /v1/schedules`.
+
+use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
+use longhaul_shared::domain::ScheduleId;
+use longhaul_store::{
+    executions::submit::Idempotency,
+    schedules::{Created, NewSchedule},
+    tenants::api_keys::Scope,
+};
+
+use super::ScheduleError;
+use super::{find, request::Request, view::ScheduleView};
+use crate::{
+    auth::Principal,
+    error::{ApiError, ApiResult},
+    routes::executions::request::idempotency_key,
+    state::ApiState,
+};
+
+/// Creates a schedule.
+#[utoipa::path(post, operation_id = "createSchedule", path = "/v1/schedules", tag = "schedules", request_body = ref("#/components/schemas/ScheduleSpec"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same schedule")),
+    responses((status = 201, description = "The schedule", body = ScheduleView),
+        (status = 200, description = "Created before under the same key", body = ScheduleView)))]
+pub(crate) async fn create(
+    State(state): State<ApiState>,
+    principal: Principal,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<(StatusCode, Json<ScheduleView>)> {
+    principal.need(Scope::ExecutionsWrite)?;
+    let key = idempotency_key(&headers)?;
+    let request = Request::read(&headers, body, None).await?;
+    request.check(&state, &principal).await?;
+    let now = state.store.now().await?;
+    let new = NewSchedule {
+        id: ScheduleId(uuid::Uuid::new_v4()),
+        tenant_id: principal.tenant(),
+        spec: &request.spec,
+        submitted_by: Some(principal.key_id()),
+        idempotency: key.map(|key| Idempotency { key, request_hash: request.hash.clone() }),
+        anchored_at: now,
+        next_fire_at: Some(request.first_tick(now)?),
+    };
+    let max = state.options.max_schedules;
+    let status = match state.store.create_schedule(&new, max).await? {
+        Created::Created => StatusCode::CREATED,
+        Created::Existing => StatusCode::OK,
+        Created::KeyReused => return Err(ApiError::Schedule(ScheduleError::KeyReused)),
+        Created::Exists => return Err(ApiError::Schedule(ScheduleError::Exists(request.spec.key))),
+        Created::TooMany => return Err(ApiError::Schedule(ScheduleError::TooMany { max })),
+    };
+    let schedule = find(&state, &principal, &request.spec.key).await?;
+    Ok((status, Json(ScheduleView::of(&state, schedule).await?)))
+}

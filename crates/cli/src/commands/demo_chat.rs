@@ -1,0 +1,69 @@
+//! The chat of `longhaul demo`: a message whose change waits for a person, who agrees.
+
+use anyhow::Context as _;
+use longhaul_command::{Exit, output};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::client::{Client, Event};
+
+const AGENT: &str = "catalogue-desk";
+const MESSAGE: &str = "Please rename KI-201 to \"Copper pot, 18 cm\".";
+
+/// Sends the message, agrees to what the agent wants to do, and prints the conversation.
+///
+/// # Errors
+/// The agent is not applied, or the stream ends before its turn.
+pub(super) async fn talk(client: &Client) -> anyhow::Result<Exit> {
+    output::line(format!("\nA chat with {AGENT}, which asks before it changes anything:\n"));
+    line("you", MESSAGE);
+    let mut events = client.chat(AGENT, &json!({ "message": MESSAGE })).await?;
+    let mut reply = String::new();
+    while let Some(event) = events.next().await {
+        let text = |name: &str| event.body[name].as_str().unwrap_or_default();
+        match event.kind.as_str() {
+            "delta" => reply.push_str(text("text")),
+            // The text of the turn is void, and the turn is asked for again.
+            "retry" => reply.clear(),
+            "tool_use" => {
+                say(&mut reply);
+                line("calls", &format!("{} {}", text("tool"), event.body["input"]));
+            }
+            "approval_request" => {
+                line("waits", "for a person, parked: no worker holds it");
+                approve(client, &event).await?;
+                line("you", "approve");
+            }
+            "tool_result" => line("result", text("output")),
+            "error" => line("failed", &format!("{} ({})", text("message"), text("code"))),
+            "done" => {
+                say(&mut reply);
+                let is_answered = text("stop_reason") == "end_turn";
+                return Ok(if is_answered { Exit::Done } else { Exit::ExecutionFailed });
+            }
+            _ => {}
+        }
+    }
+    anyhow::bail!("the stream ended before the agent's turn")
+}
+
+/// Approves the exact call that is shown, by its hash.
+async fn approve(client: &Client, event: &Event) -> anyhow::Result<()> {
+    let id = event.body["id"].as_str().context("the request has no id")?;
+    let shown: Value = client.get(&format!("/v1/approvals/{id}")).await?;
+    let decision = json!({ "decision": "approve", "hash": shown["hash"] });
+    client.send(client.request(Method::POST, &format!("/v1/approvals/{id}/decision")).json(&decision)).await?;
+    Ok(())
+}
+
+/// Prints what the agent has said since the last line.
+fn say(reply: &mut String) {
+    if !reply.is_empty() {
+        line("agent", reply);
+        reply.clear();
+    }
+}
+
+fn line(speaker: &str, text: &str) {
+    output::line(format!("  {speaker:<7} {text}"));
+}

@@ -1,0 +1,9 @@
+//! What executions are made from: versions of definitions, agents and skills, and indexes of documents.
+
+pub mod definitions;
+pub mod document_generations;
+pub mod documents;
+pub mod indexes;
+pub mod planner;
+pub mod put;
+pub mod skills;

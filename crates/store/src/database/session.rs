@@ -1,0 +1,106 @@
+//! One connection with verified settings, to one writable server.
+//!
+//! A pooler between Longhaul and Postgres drops or refuses the settings of a session, and in transaction mode
+//! runs each statement in another session (docs/adr/0035-connections.md).
+
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+
+use crate::StoreError;
+
+/// Options of a connection, with the settings that correctness depends on.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    connect: PgConnectOptions,
+    names: Vec<String>,
+    values: Vec<String>,
+}
+
+impl Session {
+    /// `demanded` are settings by name, in the unit of `pg_settings`.
+    pub(crate) fn new(connect: PgConnectOptions, demanded: Vec<(&'static str, String)>) -> Self {
+        let connect = connect.options(demanded.iter().map(|(name, value)| (name, value)));
+        let (names, values) = demanded.into_iter().map(|(name, value)| (name.to_owned(), value)).unzip();
+        Self { connect, names, values }
+    }
+
+    pub(crate) fn connect_options(&self) -> &PgConnectOptions {
+        &self.connect
+    }
+
+    /// Opens a connection and verifies it.
+    pub(crate) async fn open(&self) -> sqlx::Result<PgConnection> {
+        let mut connection = PgConnection::connect_with(&self.connect).await?;
+        self.verify(&mut connection).await?;
+        Ok(connection)
+    }
+
+    /// Refuses a connection to a read-only server, which would stay so for as long as the connection is kept
+    /// (core-rules 20), and one whose settings differ from those it was opened with.
+    pub(crate) async fn verify(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
+        let (is_read_only, differing) = self.inspect(connection).await?;
+        if is_read_only {
+            return Err(sqlx::Error::Protocol("the server is read-only".into()));
+        }
+        match differing {
+            Some(differing) => Err(sqlx::Error::Protocol(format!("the session has other settings: {differing}"))),
+            None => Ok(()),
+        }
+    }
+
+    async fn inspect(&self, connection: &mut PgConnection) -> sqlx::Result<(bool, Option<String>)> {
+        // Not prepared: it runs once per connection.
+        sqlx::query_as(
+            "select current_setting('transaction_read_only')::bool, (
+                 select string_agg(format('%s is %s instead of %s', s.name, s.setting, d.value), ', ' order by s.name)
+                 from unnest($1::text[], $2::text[]) as d (name, value) join pg_settings s on s.name = d.name
+                 where s.setting <> d.value
+             )",
+        )
+        .bind(&self.names)
+        .bind(&self.values)
+        .persistent(false)
+        .fetch_one(connection)
+        .await
+    }
+
+    /// Refuses a pooler behind which no session can be relied on.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the settings are lost or a pooler is in transaction mode; otherwise Postgres
+    /// is unavailable.
+    pub(crate) async fn refuse_pooler(&self) -> Result<(), StoreError> {
+        let mut one = self.open_through_pooler().await?;
+        if let (_, Some(differing)) = self.inspect(&mut one).await? {
+            return Err(StoreError::Conflict(format!(
+                "a connection to Postgres does not have the settings it was opened with ({differing}); {ADVICE}"
+            )));
+        }
+        let mut other = self.open_through_pooler().await?;
+        // By turns: a pooler gives an idle session of the server to the next client that asks.
+        for _ in 0..3 {
+            if server_process(&mut one).await? == server_process(&mut other).await? {
+                return Err(StoreError::Conflict(format!(
+                    "two connections to Postgres share one session, as behind a pooler in transaction mode; {ADVICE}"
+                )));
+            }
+        }
+        one.close().await?;
+        other.close().await?;
+        Ok(())
+    }
+
+    async fn open_through_pooler(&self) -> Result<PgConnection, StoreError> {
+        PgConnection::connect_with(&self.connect).await.map_err(|error| match error.as_database_error() {
+            Some(refusal) if refusal.message().contains("unsupported startup parameter") => StoreError::Conflict(
+                format!("a pooler refuses the settings of a session ({}); {ADVICE}", refusal.message()),
+            ),
+            Some(_) | None => StoreError::connecting(error),
+        })
+    }
+}
+
+const ADVICE: &str = "Longhaul needs sessions of its own: connect to Postgres directly";
+
+async fn server_process(connection: &mut PgConnection) -> sqlx::Result<i32> {
+    sqlx::query_scalar("select pg_backend_pid()").persistent(false).fetch_one(connection).await
+}

@@ -1,0 +1,479 @@
+//! Reads executions: one, or many by filter.
+//!
+//! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
+//! (core-rules 16). The statements are fixed; only the choice between them is made here. Filters that a path does
+//! not use are checked row by row.
+
+use chrono::{DateTime, Utc};
+use longhaul_sdk::Usd;
+use serde_json::{Value, value::RawValue};
+use sqlx::{AssertSqlSafe, Execute, SqlStr, postgres::PgArguments};
+use uuid::Uuid;
+
+use crate::{
+    Store, StoreError,
+    executions::list_filter::{AccessPath, Explain, ListFilter},
+    tenants::scope::TenantScope,
+};
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
+
+/// State of an execution, without its bodies.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExecutionSummary {
+    pub id: ExecutionId,
+    pub tenant_id: TenantId,
+    /// Organisation of the tenant.
+    pub org_id: String,
+    /// Group of the tenant.
+    pub group_id: Option<String>,
+    pub definition_key: String,
+    pub definition_version: Option<i32>,
+    pub agent_key: String,
+    pub agent_version: Option<i32>,
+    pub queue: String,
+    /// 0 to 9; the higher is claimed first.
+    pub priority: i16,
+    pub status: ExecutionStatus,
+    /// Wait reason while no worker holds it.
+    pub wait_reason: Option<WaitReason>,
+    /// End of the wait, where known.
+    pub wait_until: Option<DateTime<Utc>>,
+    pub failure_class: Option<String>,
+    pub failure_code: Option<String>,
+    /// Failure text for people.
+    pub failure_summary: Option<String>,
+    /// Attempts spent, and the one under way.
+    pub attempts: i32,
+    /// Retries after `transient`, `tool_error` and `llm_error` failures.
+    pub retries: [i16; 3],
+    /// Model calls.
+    pub turns: i32,
+    /// Tool calls.
+    pub calls: i32,
+    /// Tokens sent to models.
+    pub input_tokens: i64,
+    /// Tokens received from models.
+    pub output_tokens: i64,
+    /// Tokens sent that were read from providers' caches.
+    pub cached_tokens: i64,
+    /// Tokens sent that were written to providers' caches.
+    pub cache_write_tokens: i64,
+    /// Cost of its model calls, as far as it is known.
+    pub cost: Usd,
+    /// Model calls of unknown cost.
+    pub uncosted_turns: i32,
+    /// Time for which workers held it, in seconds.
+    pub active_seconds: f64,
+    pub created_at: DateTime<Utc>,
+    /// Time of the first claim.
+    pub started_at: Option<DateTime<Utc>>,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub deadline_at: DateTime<Utc>,
+    pub cancel_requested_at: Option<DateTime<Utc>>,
+    /// Time at which its texts were erased.
+    pub erased_at: Option<DateTime<Utc>>,
+    /// Execution of which it is a person's retry.
+    pub retry_of: Option<ExecutionId>,
+    /// Execution that a fork continues, and the first step that it does not share with it.
+    pub forked_from: Option<(ExecutionId, i32)>,
+    /// Execution that started it.
+    pub parent: Option<ExecutionId>,
+    /// Topmost execution of its tree; itself outside trees.
+    pub root: ExecutionId,
+    /// Levels below the root.
+    pub depth: i16,
+    /// Number of executions that it started.
+    pub children: i32,
+    /// Key that submitted it.
+    pub submitted_by: Option<ApiKeyId>,
+    /// Worker that holds it.
+    pub worker_id: Option<WorkerId>,
+    /// Labels set by the caller.
+    pub metadata: Value,
+    /// Number of the last event.
+    pub event_seq: i32,
+}
+
+/// An execution with its bodies.
+#[derive(Debug, Clone)]
+pub struct ExecutionRecord {
+    pub summary: ExecutionSummary,
+    /// Input, byte for byte.
+    pub input: Box<RawValue>,
+    pub output: Option<Box<RawValue>>,
+    /// Facts about the failure, for machines.
+    pub failure_detail: Option<Box<RawValue>>,
+}
+
+#[derive(Debug, sqlx::FromRow)]
+struct Row {
+    id: Uuid,
+    tenant_id: Uuid,
+    org_id: String,
+    group_id: Option<String>,
+    definition_key: String,
+    definition_version: Option<i32>,
+    agent_key: String,
+    agent_version: Option<i32>,
+    queue: String,
+    priority: i16,
+    status: String,
+    wait_reason: Option<String>,
+    wait_until: Option<DateTime<Utc>>,
+    failure_class: Option<String>,
+    failure_code: Option<String>,
+    failure_summary: Option<String>,
+    attempt: i32,
+    transient_retries: i16,
+    tool_error_retries: i16,
+    llm_error_retries: i16,
+    turns: i32,
+    calls: i32,
+    input_tokens: i64,
+    output_tokens: i64,
+    cached_tokens: i64,
+    cache_write_tokens: i64,
+    cost: i64,
+    uncosted_turns: i32,
+    active_seconds: f64,
+    created_at: DateTime<Utc>,
+    started_at: Option<DateTime<Utc>>,
+    finished_at: Option<DateTime<Utc>>,
+    deadline_at: DateTime<Utc>,
+    cancel_requested_at: Option<DateTime<Utc>>,
+    erased_at: Option<DateTime<Utc>>,
+    retry_of: Option<Uuid>,
+    forked_from: Option<Uuid>,
+    forked_before: Option<i32>,
+    parent_id: Option<Uuid>,
+    root_id: Option<Uuid>,
+    depth: i16,
+    children: i32,
+    submitted_by: Option<Uuid>,
+    worker_id: Option<Uuid>,
+    metadata: Value,
+    event_seq: i32,
+    input: Option<String>,
+    output: Option<String>,
+    failure_detail: Option<String>,
+}
+
+impl TryFrom<Row> for ExecutionSummary {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
+        Ok(Self {
+            id: ExecutionId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            org_id: row.org_id,
+            group_id: row.group_id,
+            definition_key: row.definition_key,
+            definition_version: row.definition_version,
+            agent_key: row.agent_key,
+            agent_version: row.agent_version,
+            queue: row.queue,
+            priority: row.priority,
+            status: ExecutionStatus::parse(&row.status).ok_or_else(|| unknown("status", &row.status))?,
+            wait_reason: (row.wait_reason.as_deref())
+                .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason", name)))
+                .transpose()?,
+            wait_until: row.wait_until,
+            failure_class: row.failure_class,
+            failure_code: row.failure_code,
+            failure_summary: row.failure_summary,
+            attempts: row.attempt,
+            retries: [row.transient_retries, row.tool_error_retries, row.llm_error_retries],
+            turns: row.turns,
+            calls: row.calls,
+            input_tokens: row.input_tokens,
+            output_tokens: row.output_tokens,
+            cached_tokens: row.cached_tokens,
+            cache_write_tokens: row.cache_write_tokens,
+            cost: Usd::from_nanos(row.cost),
+            uncosted_turns: row.uncosted_turns,
+            active_seconds: row.active_seconds,
+            created_at: row.created_at,
+            started_at: row.started_at,
+            finished_at: row.finished_at,
+            deadline_at: row.deadline_at,
+            cancel_requested_at: row.cancel_requested_at,
+            erased_at: row.erased_at,
+            retry_of: row.retry_of.map(ExecutionId),
+            forked_from: row.forked_from.map(ExecutionId).zip(row.forked_before),
+            parent: row.parent_id.map(ExecutionId),
+            root: ExecutionId(row.root_id.unwrap_or(row.id)),
+            depth: row.depth,
+            children: row.children,
+            submitted_by: row.submitted_by.map(ApiKeyId),
+            worker_id: row.worker_id.map(WorkerId),
+            metadata: row.metadata,
+            event_seq: row.event_seq,
+        })
+    }
+}
+
+/// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values
+/// would have to guess how many rows a filter leaves.
+struct Statement {
+    sql: SqlStr,
+    arguments: PgArguments,
+}
+
+/// Reads the executions of the CTE `page`, newest first, with the given body columns.
+macro_rules! page {
+    (($($page:tt)*), ($($bodies:tt)*), $($bind:expr),* $(,)?) => {{
+        let mut query = sqlx::query!(
+            "with page as (" + $($page)* + r#")
+            select
+                e.id, e.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key,
+                d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
+                e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
+                e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
+                e.input_tokens, e.output_tokens, e.cached_tokens, e.cache_write_tokens, e.cost, e.uncosted_turns,
+                extract(epoch from e.active_time)::float8 as active_seconds,
+                e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of,
+                e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by, e.worker_id, e.metadata, e.event_seq,
+            "# + $($bodies)* + r#"
+            from page
+            join executions e on e.id = page.id
+            join tenants t on t.id = e.tenant_id
+            left join execution_payloads p on p.execution_id = e.id
+            left join definition_versions d on d.id = e.definition_version_id
+            left join agent_versions a on a.id = e.agent_version_id
+            order by e.id desc
+            "#,
+            $($bind),*
+        );
+        let arguments = query.take_arguments().map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        Statement { arguments: arguments.unwrap_or_default(), sql: query.sql() }
+    }};
+}
+
+/// The newest executions by tenant along one index. `sources` adds to the tenants whatever else the index needs,
+/// `joins` and `condition` name the index, the rest is checked row by row.
+macro_rules! newest {
+    (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $filter:expr, $tenants:expr) => {{
+        let filter: &ListFilter = $filter;
+        let (low, high) = filter.id_range();
+        page!(
+            (r#"
+            select picked.id
+            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any($1)) t
+            "# + $($sources)* + r#"
+            cross join lateral (
+                select e.id
+                from executions e "# + $($joins)* + r#"
+                where e.tenant_id = t.tenant_id and e.id >= $2 and e.id < $3
+                    and "# + $($condition)* + r#"
+                    and ($5::text is null or e.status = $5::text::execution_status)
+                    and ($6::text is null or e.wait_reason = $6)
+                    and ($7::text is null or e.agent_key = $7)
+                    and ($8::text is null or e.definition_key = $8)
+                    and ($9::text is null or e.failure_code = $9)
+                    and ($10::text is null or e.queue = $10)
+                    and ($11::jsonb is null or e.metadata @> $11)
+                    and ($12::timestamptz is null or e.created_at >= $12)
+                    and ($13::timestamptz is null or e.created_at < $13)
+                    and ($14::uuid is null or e.parent_id = $14)
+                    and ($15::uuid is null or e.root_id = $15 or e.id = $15)
+                order by e.id desc
+                limit $4
+            ) picked
+            order by picked.id desc
+            limit $4
+            "#),
+            ("null::text as input, null::text as output, null::text as failure_detail"),
+            $tenants,
+            low,
+            high,
+            filter.limit,
+            filter.status.map(ExecutionStatus::as_str),
+            filter.wait_reason.map(WaitReason::as_str),
+            filter.agent,
+            filter.definition,
+            filter.failure_code,
+            filter.queue,
+            filter.metadata,
+            filter.created_after,
+            filter.created_before,
+            filter.parent.map(|id| id.0),
+            filter.root.map(|id| id.0),
+        )
+    }};
+}
+
+fn list_statement(reach: &TenantScope, filter: &ListFilter) -> Result<Statement, StoreError> {
+    let tenants = reach.ids();
+    let tenants = tenants.as_deref() as Option<&[Uuid]>;
+    Ok(match filter.access_path() {
+        AccessPath::Tenant => newest!((""), (""), ("true"), filter, tenants),
+        AccessPath::Children => newest!((""), (""), ("e.parent_id = $14"), filter, tenants),
+        AccessPath::Tree => newest!((""), (""), ("(e.root_id = $15 or e.id = $15)"), filter, tenants),
+        AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), filter, tenants),
+        AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), filter, tenants),
+        AccessPath::Metadata => {
+            newest!((""), (""), ("e.metadata @> $11 and e.metadata <> '{}'"), filter, tenants)
+        }
+        AccessPath::Parked => newest!(
+            (""),
+            ("join parked k on k.execution_id = e.id"),
+            ("k.tenant_id = t.tenant_id and k.wait_reason = $6 and k.execution_id >= $2 and k.execution_id < $3"),
+            filter,
+            tenants
+        ),
+        AccessPath::Open => newest!(
+            ("cross join (values ('PENDING'::execution_status), ('IN_PROGRESS')) as s (status)"),
+            (""),
+            ("e.finished_at is null and e.status = s.status and ($5::text is null or s.status = $5::text::execution_status)"),
+            filter,
+            tenants
+        ),
+        // Codes are few: each is one scan in the order of ids, where a scan over all of them would have to sort.
+        AccessPath::Failed => newest!(
+            (r#"
+            cross join lateral (
+                with recursive codes as (
+                    (
+                        select f.failure_code from executions f
+                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and ($9::text is null or f.failure_code = $9)
+                        order by f.failure_code limit 1
+                    )
+                    union all
+                    select (
+                        select f.failure_code from executions f
+                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and f.failure_code > codes.failure_code
+                            and ($9::text is null or f.failure_code = $9)
+                        order by f.failure_code limit 1
+                    )
+                    from codes where codes.failure_code is not null
+                )
+                select codes.failure_code from codes where codes.failure_code is not null
+            ) c
+            "#),
+            (""),
+            ("e.status = 'FAILED' and e.failure_code = c.failure_code"),
+            filter,
+            tenants
+        ),
+    })
+}
+
+pub(crate) fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
+    RawValue::from_string(text).map_err(|error| StoreError::Corrupt(format!("a stored body: {error}")))
+}
+
+impl Store {
+    /// The database's time by the last measurement, without a query: good enough for ages and ends of sessions.
+    #[must_use]
+    pub fn believed_now(&self) -> DateTime<Utc> {
+        self.clock.now()
+    }
+
+    /// The executions that pass `filter`, newest first.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn list_executions(
+        &self,
+        reach: &TenantScope,
+        filter: &ListFilter,
+    ) -> Result<Vec<ExecutionSummary>, StoreError> {
+        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let rows: Vec<Row> = sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
+        rows.into_iter().map(ExecutionSummary::try_from).collect()
+    }
+
+    /// Plan of [`Self::list_executions`] by Postgres, as text. With `analyze` the query runs and its rows are
+    /// counted.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn explain_list(
+        &self,
+        reach: &TenantScope,
+        filter: &ListFilter,
+        explain: Explain,
+    ) -> Result<String, StoreError> {
+        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let explain = match explain {
+            Explain::Plan => "explain (costs off)",
+            Explain::Analyze => "explain (analyze, buffers)",
+        };
+        // Built from no caller's text: a fixed word before one of the fixed statements.
+        let sql = AssertSqlSafe(format!("{explain} {}", sql.as_str()));
+        let lines: Vec<String> =
+            sqlx::query_scalar_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
+        Ok(lines.join("\n"))
+    }
+
+    /// One execution with its bodies; `None` if there is none within `reach`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or the row cannot be read.
+    pub async fn get_execution(
+        &self,
+        reach: &TenantScope,
+        id: ExecutionId,
+    ) -> Result<Option<ExecutionRecord>, StoreError> {
+        let tenants = reach.ids();
+        let tenants = tenants.as_deref() as Option<&[Uuid]>;
+        let Statement { sql, arguments } = page!(
+            ("select e.id from executions e where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any($2))"),
+            ("p.input::text as input, p.output::text as output, p.failure_detail::text as failure_detail"),
+            id.0,
+            tenants
+        );
+        let row: Option<Row> = sqlx::query_as_with(sql, arguments).fetch_optional(&self.pool).await?;
+        let Some(mut row) = row else { return Ok(None) };
+        let (input, output, detail) = (row.input.take(), row.output.take(), row.failure_detail.take());
+        Ok(Some(ExecutionRecord {
+            input: raw(input.unwrap_or_else(|| "null".to_owned()))?,
+            output: output.map(raw).transpose()?,
+            failure_detail: detail.map(raw).transpose()?,
+            summary: row.try_into()?,
+        }))
+    }
+
+    /// Execution of an idempotency key, with the hash of its request.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_idempotency_key(
+        &self,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<Option<(ExecutionId, Vec<u8>)>, StoreError> {
+        let row = sqlx::query!(
+            "select execution_id, request_hash from idempotency_keys where tenant_id = $1 and key = $2",
+            tenant.0,
+            key,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| (ExecutionId(row.execution_id), row.request_hash)))
+    }
+
+    /// Numbers of executions by status over all time, from the counts that the sweep keeps.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count_executions(&self, reach: &TenantScope) -> Result<Vec<(ExecutionStatus, i64)>, StoreError> {
+        let tenants = reach.ids();
+        let rows = sqlx::query!(
+            r#"
+            select c.status::text as "status!", sum(c.n)::bigint as "n!"
+            from (
+                select status, n from execution_counts where $1::uuid[] is null or tenant_id = any($1)
+                union all
+                select status, n from execution_count_changes where $1::uuid[] is null or tenant_id = any($1)
+            ) c
+            group by c.status
+            "#,
+            tenants.as_deref() as Option<&[Uuid]>,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().filter_map(|row| Some((ExecutionStatus::parse(&row.status)?, row.n))).collect())
+    }
+}

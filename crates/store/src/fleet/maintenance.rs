@@ -1,0 +1,356 @@
+//! Maintenance of the fleet: reaping, waking, deadlines, counts, partitions.
+//!
+//! The worker that takes a duty runs these (`duties.rs`). With `skip locked` they do not wait for each other, and
+//! a paused process holds no lock (core-rules 10). Everything here is safe to run twice.
+
+use std::time::Duration;
+
+use longhaul_sdk::FailureClass;
+use uuid::Uuid;
+
+use crate::{Store, StoreError};
+use longhaul_shared::domain::{ExecutionId, WaitReason, WorkerId};
+use longhaul_shared::telemetry::metrics;
+
+/// An execution that became runnable and needs a wake-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runnable {
+    pub id: ExecutionId,
+    pub queue: String,
+}
+
+/// An execution taken back from a dead worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaped {
+    pub id: ExecutionId,
+    pub queue: String,
+    /// Worker that died.
+    pub worker: WorkerId,
+    /// Failure code if it ended; `None` if it became runnable.
+    pub failure_code: Option<String>,
+}
+
+/// Head of one queue, counted up to a limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct QueueHead {
+    pub queue: String,
+    /// Runnable executions, counted up to the limit.
+    pub runnable: i64,
+    /// Age of the oldest execution counted; they are counted in no order.
+    pub oldest: Duration,
+}
+
+impl Store {
+    /// Declares workers dead whose lease expired, at most sixteen at a time. Declares none before the server has
+    /// been up, and some worker has renewed without a gap, for a whole `lease` (core-rules 4).
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn bury_expired_workers(&self, lease: Duration) -> Result<Vec<WorkerId>, StoreError> {
+        let rows = sqlx::query_scalar!(r#"select longhaul_bury($1, 16) as "id!""#, lease.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.into_iter().map(WorkerId).collect())
+    }
+
+    /// Takes back up to `limit` executions that dead workers hold.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn reap(&self, limit: i64) -> Result<Vec<Reaped>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/reap.sql", limit).fetch_all(&self.pool).await?;
+        let reaped = rows.into_iter().map(|row| Reaped {
+            id: ExecutionId(row.id),
+            queue: row.queue,
+            worker: WorkerId(row.worker_id),
+            failure_code: row.failure_code,
+        });
+        let reaped: Vec<Reaped> = reaped.collect();
+        metrics::executions_reaped(reaped.len() as u64);
+        // `crash_loop`, and those whose worker died before it carried out their cancel.
+        let ended = reaped.iter().filter(|one| one.failure_code.is_some());
+        metrics::executions_ended(Some(FailureClass::Permanent), ended.count());
+        Ok(reaped)
+    }
+
+    /// Makes runnable up to `limit` executions whose wait is over, or ends them if their deadline has passed.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_due(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/wake_due.sql", limit).fetch_all(&self.pool).await?;
+        metrics::executions_ended(Some(FailureClass::Permanent), rows.iter().filter(|row| row.is_over).count());
+        let awake = rows.into_iter().filter(|row| !row.is_over);
+        Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Ends up to `limit` executions past their deadline that no worker holds.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_overdue(&self, limit: i64) -> Result<Vec<ExecutionId>, StoreError> {
+        self.end_late(limit, &[], Duration::ZERO).await
+    }
+
+    /// Ends those of these held executions whose `active_until` passed by more than `grace`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_held(&self, ids: &[ExecutionId], grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+        self.end_late(0, &ids, grace).await
+    }
+
+    /// Up to `limit` held executions whose `active_until` passed by more than `grace`, of workers whose renewals
+    /// have been steady for `steady`: after an outage a worker first gets time to write its results. Reads every
+    /// held execution.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn neglected(
+        &self,
+        limit: i64,
+        grace: Duration,
+        steady: Duration,
+    ) -> Result<Vec<ExecutionId>, StoreError> {
+        let ids = sqlx::query_scalar!(
+            r#"
+            select held.id
+            from live_workers w cross join lateral (
+                select e.id from executions e
+                where e.worker_id = w.id and e.active_until < longhaul_now() - $2::float8 * interval '1 second'
+                limit $1
+            ) held
+            where w.expires_at > clock_timestamp()
+                and w.steady_since < clock_timestamp() - $3::float8 * interval '1 second'
+            limit $1
+            "#,
+            limit,
+            grace.as_secs_f64(),
+            steady.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(ids.into_iter().map(ExecutionId).collect())
+    }
+
+    async fn end_late(&self, limit: i64, held: &[Uuid], grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/end_overdue.sql", limit, held, grace.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await?;
+        metrics::executions_ended(Some(FailureClass::Permanent), rows.len());
+        Ok(rows.into_iter().map(|row| ExecutionId(row.id)).collect())
+    }
+
+    /// Head of each queue that has runnable executions, each counted up to `cap`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn queue_heads(&self, cap: i64) -> Result<Vec<QueueHead>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            with recursive queues as (
+                (select queue from executions where wait_reason = 'worker' order by queue limit 1)
+                union all
+                select (select queue from executions where wait_reason = 'worker' and queue > queues.queue order by queue limit 1)
+                from queues where queues.queue is not null
+            )
+            select queues.queue as "queue!", head.runnable as "runnable!",
+                coalesce(extract(epoch from longhaul_now() - head.oldest), 0)::float8 as "oldest!"
+            from queues
+            cross join lateral (
+                select count(*) as runnable, min(created_at) as oldest
+                from (select created_at from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
+            ) as head
+            where queues.queue is not null
+            "#,
+            cap,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let heads = rows.into_iter().map(|row| QueueHead {
+            queue: row.queue,
+            runnable: row.runnable,
+            oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default(),
+        });
+        Ok(heads.collect())
+    }
+
+    /// Pairs of queue and serve key that have runnable executions and no live worker.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn unserved(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            with recursive pairs as (
+                (select queue, serve_key from executions where wait_reason = 'worker' order by queue, serve_key limit 1)
+                union all
+                select next.queue, next.serve_key from pairs cross join lateral (
+                    select queue, serve_key from executions
+                    where wait_reason = 'worker' and (queue, serve_key) > (pairs.queue, pairs.serve_key)
+                    order by queue, serve_key limit 1
+                ) as next
+            )
+            select queue as "queue!", serve_key as "serve_key!" from pairs
+            where not exists (
+                select from workers w
+                where w.dead_at is null and pairs.queue = any (w.queues) and pairs.serve_key = any (w.serves)
+            )
+            "#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.queue, row.serve_key)).collect())
+    }
+
+    /// Parks with `no_worker` up to `limit` executions of a pair that no live worker serves and that are older
+    /// than `grace`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn park_unserved(
+        &self,
+        (queue, serve_key): (&str, &str),
+        grace: Duration,
+        limit: i64,
+    ) -> Result<usize, StoreError> {
+        let rows = sqlx::query_file!("src/sql/park_unserved.sql", queue, serve_key, grace.as_secs_f64(), limit)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.len())
+    }
+
+    /// Makes runnable up to `limit` executions that waited for a worker, once a live one serves them.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_served(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/wake_served.sql", limit).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// Folds the differences written since the last time into the counts by status, and deletes counts of zero.
+    /// One process at a time.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fold_counts(&self, limit: i64) -> Result<(), StoreError> {
+        let folded = sqlx::query!(
+            r#"
+            with mine as materialized (select pg_try_advisory_xact_lock(hashtext('longhaul.fold_counts')) as is_mine),
+            chunk as (select ctid from execution_count_changes where (select is_mine from mine) limit $1),
+            taken as (
+                delete from execution_count_changes where ctid = any (array(select ctid from chunk))
+                returning tenant_id, definition_key, agent_key, day, status, n
+            )
+            insert into execution_counts as c (tenant_id, definition_key, agent_key, day, status, n)
+            select tenant_id, definition_key, agent_key, day, status, sum(n) from taken group by 1, 2, 3, 4, 5
+            on conflict (tenant_id, definition_key, agent_key, day, status) do update set n = c.n + excluded.n
+            returning tenant_id, definition_key, agent_key, day, status::text as "status!", n
+            "#,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let empty: Vec<_> = folded.into_iter().filter(|row| row.n == 0).collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        macro_rules! column {
+            ($row:ident => $value:expr) => {
+                &empty.iter().map(|$row| $value).collect::<Vec<_>>()
+            };
+        }
+        sqlx::query!(
+            r#"
+            delete from execution_counts c
+            using unnest($1::uuid[], $2::text[], $3::text[], $4::date[], $5::text[])
+                as e (tenant_id, definition_key, agent_key, day, status)
+            where c.tenant_id = e.tenant_id and c.definition_key = e.definition_key and c.agent_key = e.agent_key
+                and c.day = e.day and c.status = e.status::execution_status and c.n = 0
+            "#,
+            column!(row => row.tenant_id),
+            column!(row => row.definition_key.clone()),
+            column!(row => row.agent_key.clone()),
+            column!(row => row.day),
+            column!(row => row.status.clone()),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Makes the history partitions of the coming weeks, and deletes workers that died over an hour ago.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn tidy(&self, weeks_ahead: i32) -> Result<(), StoreError> {
+        self.make_partitions(weeks_ahead).await?;
+        sqlx::query!(
+            r#"
+            delete from workers w
+            where dead_at < clock_timestamp() - interval '1 hour'
+                and not exists (select from executions e where e.worker_id = w.id)
+            "#
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Rows in the default partitions, and the age of the oldest snapshot.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn alarms(&self) -> Result<Alarms, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select
+                (select count(*) from (select from attempts_default limit 1000) a)
+                + (select count(*) from (select from steps_default limit 1000) s)
+                + (select count(*) from (select from events_default limit 1000) e) as "default_rows!",
+                coalesce((
+                    select max(extract(epoch from clock_timestamp() - xact_start)) from pg_stat_activity
+                    where backend_xmin is not null and pid <> pg_backend_pid()
+                ), 0)::float8 as "oldest_snapshot!",
+                pg_has_role('pg_read_all_stats', 'usage') as "sees_all_sessions!"
+            "#
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let oldest_snapshot = Duration::try_from_secs_f64(row.oldest_snapshot).unwrap_or_default();
+        let sees_all_sessions = row.sees_all_sessions;
+        Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot, sees_all_sessions })
+    }
+
+    /// Number of executions that wait, for each reason except `worker`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn waiting(&self) -> Result<Vec<(WaitReason, u64)>, StoreError> {
+        let rows = sqlx::query!(r#"select wait_reason, count(*) as "n!" from parked group by wait_reason"#)
+            .fetch_all(&self.pool)
+            .await?;
+        let count = |reason: WaitReason| {
+            let row = rows.iter().find(|row| row.wait_reason == reason.as_str());
+            (reason, row.map_or(0, |row| row.n.unsigned_abs()))
+        };
+        // A reason for which no execution waits is reported as zero.
+        Ok(WaitReason::ALL.iter().copied().filter(|&reason| reason != WaitReason::Worker).map(count).collect())
+    }
+}
+
+/// Signs of trouble shown by metrics.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alarms {
+    /// Rows that fell outside the partitions made ahead, counted up to a thousand per table.
+    pub default_partition_rows: i64,
+    /// Age of the oldest snapshot that a session holds; it keeps dead rows from being vacuumed.
+    pub oldest_snapshot: Duration,
+    /// True if this role may see the snapshots of other roles; otherwise one of those may be older.
+    pub sees_all_sessions: bool,
+}

@@ -1,0 +1,7 @@
+//! Workers: their leases and fenced writes, fair shares of tenants, and the duties that one worker does for all.
+
+pub mod duties;
+pub mod lease_writer;
+pub mod maintenance;
+pub mod shares;
+pub mod workers;

@@ -1,0 +1,134 @@
+//! Erases the texts of ended executions (docs/adr/0044-erasure.md). It is the only update of recorded history.
+
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, history::body};
+use longhaul_shared::domain::{ExecutionId, TenantId};
+
+/// Steps whose bodies are read and replaced at a time.
+const STEPS_PER_STATEMENT: i64 = 100;
+/// Body of an erased step or request, before it is encoded.
+const TOMBSTONE: &[u8] = br#"{"erased":true}"#;
+/// Members of a call's body that stay: the ledger of effects is kept.
+const KEPT_OF_CALLS: [&str; 4] = ["is_error", "effect", "idempotency_key", "resolution"];
+/// Members of an event's data that hold names from closed sets, ids or times, and no text of callers or models.
+const KEPT_OF_EVENTS: [&str; 23] = [
+    "id",
+    "kind",
+    "state",
+    "outcome",
+    "tool",
+    "provider",
+    "model",
+    "instead_of",
+    "failure_class",
+    "failure_code",
+    "wait_reason",
+    "waited_for",
+    "until",
+    "wait_until",
+    "worker_id",
+    "host",
+    "retry_of",
+    "forked_from",
+    "parent_id",
+    "child_id",
+    "released",
+    "definition",
+    "agent",
+];
+
+/// Result of an erasure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Erasure {
+    /// The texts of these executions are gone: the one named and its descendants.
+    Done(Vec<ExecutionId>),
+    /// This execution of the tree has not ended; nothing was erased.
+    NotEnded(ExecutionId),
+    /// The tenant has no such execution.
+    NotFound,
+}
+
+impl Store {
+    /// Erases the texts of an ended execution and of its descendants. Repeating it changes nothing more; after a
+    /// failure in the middle a repeat erases the rest.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a step cannot be read.
+    pub async fn erase_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Erasure, StoreError> {
+        let tree = sqlx::query!(
+            r#"
+            with recursive tree as (
+                select e.id, e.finished_at from executions e where e.id = $1 and e.tenant_id = $2
+                union all
+                select c.id, c.finished_at from tree t join executions c on c.parent_id = t.id
+            )
+            select id as "id!", finished_at is not null as "has_ended!" from tree
+            "#,
+            id.0,
+            tenant.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if tree.is_empty() {
+            return Ok(Erasure::NotFound);
+        }
+        if let Some(open) = tree.iter().find(|row| !row.has_ended) {
+            return Ok(Erasure::NotEnded(ExecutionId(open.id)));
+        }
+        for row in &tree {
+            self.erase_one(row.id).await?;
+            self.forget_execution(tenant, ExecutionId(row.id)).await?;
+        }
+        Ok(Erasure::Done(tree.into_iter().map(|row| ExecutionId(row.id)).collect()))
+    }
+
+    pub(crate) async fn erase_one(&self, id: Uuid) -> Result<(), StoreError> {
+        let kept = KEPT_OF_EVENTS.map(str::to_owned);
+        let mut transaction = self.pool.begin().await?;
+        sqlx::query_file_scalar!("src/sql/erase.sql", id, body::encode(TOMBSTONE), &kept)
+            .fetch_one(&mut *transaction)
+            .await?;
+        let mut after = -1;
+        loop {
+            let steps = sqlx::query!(
+                "select seq, kind, body from steps where execution_id = $1 and seq > $2 order by seq limit $3",
+                id,
+                after,
+                STEPS_PER_STATEMENT,
+            )
+            .fetch_all(&mut *transaction)
+            .await?;
+            let Some(last) = steps.last() else { break };
+            after = last.seq;
+            let tombstones = steps.iter().map(|step| tombstone(&step.kind, &step.body));
+            let (tombstones, seqs) = (tombstones.collect::<Result<Vec<_>, _>>()?, steps.iter().map(|step| step.seq));
+            sqlx::query!(
+                r#"
+                update steps s set body = erased.body, appends = '{}', preview = null
+                from unnest($2::int[], $3::bytea[]) as erased (seq, body)
+                where s.execution_id = $1 and s.seq = erased.seq
+                "#,
+                id,
+                &seqs.collect::<Vec<_>>(),
+                &tombstones,
+            )
+            .execute(&mut *transaction)
+            .await?;
+        }
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
+/// The stored body that replaces a step's.
+fn tombstone(kind: &str, stored: &[u8]) -> Result<Vec<u8>, StoreError> {
+    if kind != "call" {
+        return Ok(body::encode_step(TOMBSTONE));
+    }
+    let mut call: Map<String, Value> = serde_json::from_slice(&body::decode(stored)?).unwrap_or_default();
+    call.retain(|member, _| KEPT_OF_CALLS.contains(&member.as_str()));
+    call.insert("erased".into(), json!(true));
+    Ok(body::encode_step(Value::Object(call).to_string().as_bytes()))
+}

@@ -1,0 +1,109 @@
+//! Episodes as callers see them.
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, tenants::scope::TenantScope};
+
+/// An episode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Episode {
+    pub id: EpisodeId,
+    pub tenant_id: TenantId,
+    pub agent_key: String,
+    pub scope: String,
+    /// Execution in which it was said.
+    pub execution_id: ExecutionId,
+    pub session_id: Option<SessionId>,
+    /// Number of the exchange in its source; 0 for a call of the tool `remember`.
+    pub exchange: i32,
+    pub content: String,
+    pub hash: Vec<u8>,
+    pub version: i32,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Episodes to list; a field that is absent passes all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EpisodeFilter {
+    pub id: Option<EpisodeId>,
+    pub agent: Option<String>,
+    pub scope: Option<String>,
+    pub session: Option<SessionId>,
+    /// Those older than this one.
+    pub before: Option<EpisodeId>,
+}
+
+struct Row {
+    id: Uuid,
+    tenant_id: Uuid,
+    agent_key: String,
+    scope: String,
+    execution_id: Uuid,
+    session_id: Option<Uuid>,
+    exchange: i32,
+    content: String,
+    hash: Vec<u8>,
+    version: i32,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Row> for Episode {
+    fn from(row: Row) -> Self {
+        Self {
+            id: EpisodeId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            agent_key: row.agent_key,
+            scope: row.scope,
+            execution_id: ExecutionId(row.execution_id),
+            session_id: row.session_id.map(SessionId),
+            exchange: row.exchange,
+            content: row.content,
+            hash: row.hash,
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+impl Store {
+    /// The newest episodes that pass the filter; at most `limit`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_episodes(
+        &self,
+        scope: &TenantScope,
+        filter: &EpisodeFilter,
+        limit: i64,
+    ) -> Result<Vec<Episode>, StoreError> {
+        let tenants = scope.ids();
+        let rows = sqlx::query_as!(
+            Row,
+            r#"
+            select id, tenant_id, agent_key, scope, execution_id, session_id, exchange, content, hash, version,
+                created_at, updated_at
+            from memory_episodes
+            where ($1::uuid[] is null or tenant_id = any ($1)) and ($2::uuid is null or id = $2)
+                and ($3::text is null or agent_key = $3) and ($4::text is null or scope = $4)
+                and ($5::uuid is null or session_id = $5) and ($6::uuid is null or id < $6)
+            order by id desc
+            limit $7
+            "#,
+            tenants.as_deref() as Option<&[Uuid]>,
+            filter.id.map(|id| id.0),
+            filter.agent.as_deref(),
+            filter.scope.as_deref(),
+            filter.session.map(|session| session.0),
+            filter.before.map(|id| id.0),
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(Episode::from).collect())
+    }
+}

@@ -1,0 +1,141 @@
+//! Another plan for a project, also while it runs: tasks that have started stay as they are.
+
+use std::collections::HashMap;
+
+use longhaul_shared::domain::{
+    ProjectId, ProjectStatus, TaskStatus, TenantId,
+    project::{Plan, PlanProblem, PlannedTask},
+};
+use serde_json::json;
+use sqlx::PgConnection;
+
+use super::{
+    agents::{ProjectAgent, agents_of, insert_agents},
+    locked::{Locked, begin},
+    plan_rows::{PlanRows, insert_plan},
+    read::{StoredTask, stored_tasks},
+};
+use crate::{Store, StoreError};
+
+/// A plan to put.
+#[derive(Debug, Clone)]
+pub struct NewPlan {
+    pub plan: Plan,
+    /// Number of the plan that the caller has seen; another one in its place is not replaced.
+    pub seen: Option<i32>,
+    /// Agents that its tasks name.
+    pub agents: Vec<ProjectAgent>,
+}
+
+/// Result of a put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edited {
+    /// The plan has this number.
+    Done(i32),
+    /// The plan breaks rules.
+    Invalid(Vec<PlanProblem>),
+    /// A task that has started would change.
+    TaskStarted {
+        key: String,
+        status: TaskStatus,
+    },
+    /// The plan has another number than the caller has seen.
+    Stale(i32),
+    /// The project is in a state without an edit.
+    Refused(ProjectStatus),
+    NotFound,
+}
+
+impl Store {
+    /// Puts the plan of a project.
+    ///
+    /// # Errors
+    /// Postgres refused a value, or is unavailable: nothing was changed.
+    pub async fn put_plan(&self, tenant: TenantId, id: ProjectId, new: NewPlan) -> Result<Edited, StoreError> {
+        let mut transaction = begin(&self.pool).await?;
+        let Some(mut project) = Locked::wait_for(&mut transaction, id, Some(tenant)).await? else {
+            return Ok(Edited::NotFound);
+        };
+        if project.status.is_terminal() || project.status == ProjectStatus::Planning {
+            return Ok(Edited::Refused(project.status));
+        }
+        if new.seen.is_some_and(|seen| seen != project.plan_version) {
+            return Ok(Edited::Stale(project.plan_version));
+        }
+        let stored = stored_tasks(&mut transaction, id).await?;
+        let started: Vec<&StoredTask> = stored.iter().filter(|task| !task.status.is_editable()).collect();
+        let plan = match around(new.plan, &started) {
+            Ok(plan) => plan,
+            Err(task) => return Ok(Edited::TaskStarted { key: task.planned.key.clone(), status: task.status }),
+        };
+        insert_agents(&mut transaction, id, &new.agents).await?;
+        let agents = agents_of(&mut transaction, id).await?;
+        let checked = match plan.check(|agent| agents.contains_key(agent)) {
+            Ok(checked) => checked,
+            Err(problems) => return Ok(Edited::Invalid(problems)),
+        };
+        let statuses: HashMap<&str, TaskStatus> =
+            started.iter().map(|task| (task.planned.key.as_str(), task.status)).collect();
+        let mut rows = PlanRows::around(&checked, &statuses);
+        let ran = clear(&mut transaction, &project).await?;
+        project.phase = rows.go_on_from(&ran.unwrap_or_default());
+        insert_plan(&mut transaction, &mut project, &rows).await?;
+        if project.status == ProjectStatus::Pending {
+            project.take_plan();
+        } else {
+            project.plan_version += 1;
+            project.note("plan_changed", json!({ "version": project.plan_version }));
+        }
+        let version = project.plan_version;
+        sqlx::query!("insert into project_signals (project_id) values ($1)", id.0).execute(&mut *transaction).await?;
+        project.save(&mut transaction).await?;
+        transaction.commit().await?;
+        Ok(Edited::Done(version))
+    }
+}
+
+/// The plan with the tasks that have started, which it need not list. Fails if it lists one in another form.
+fn around<'a>(mut plan: Plan, started: &[&'a StoredTask]) -> Result<Plan, &'a StoredTask> {
+    let given: HashMap<&str, &PlannedTask> = plan.tasks.iter().map(|task| (task.key.as_str(), task)).collect();
+    let first_phase = plan.phases.first().map(|phase| phase.name.as_str());
+    let mut kept = Vec::new();
+    for &task in started {
+        let planned = &task.planned;
+        match given.get(planned.key.as_str()) {
+            // A plan without phases has one, which needs no name.
+            None if plan.phases.is_empty() => kept.push(PlannedTask { phase: None, ..planned.clone() }),
+            None => kept.push(planned.clone()),
+            Some(same) => {
+                let phase = same.phase.as_deref().or(first_phase).or(planned.phase.as_deref());
+                let same = PlannedTask { phase: phase.map(str::to_owned), ..(*same).clone() };
+                if same != *planned {
+                    return Err(task);
+                }
+            }
+        }
+    }
+    plan.tasks.splice(0..0, kept);
+    Ok(plan)
+}
+
+/// Deletes what an edit may change. Returns the name of the phase that runs.
+async fn clear(connection: &mut PgConnection, project: &Locked) -> Result<Option<String>, StoreError> {
+    let ran = sqlx::query_scalar!(
+        "select name from project_phases where project_id = $1 and position = $2",
+        project.id.0,
+        project.phase,
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    sqlx::query!("delete from project_phases where project_id = $1", project.id.0).execute(&mut *connection).await?;
+    sqlx::query!(
+        "with gone as (
+             delete from project_tasks where project_id = $1 and status in ('pending', 'skipped') returning key
+         )
+         delete from project_edges e using gone where e.project_id = $1 and e.dependant = gone.key",
+        project.id.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(ran)
+}

@@ -1,0 +1,5 @@
+//! Evidence for `longhaul verify` and `longhaul bench`.
+
+pub mod audit;
+pub mod bare_commits;
+pub(crate) mod benchmark_data;

@@ -1,0 +1,5 @@
+//! Health of model endpoints: circuit breakers, failures and limits (docs/adr/0012-provider-health.md).
+
+pub mod breakers;
+pub mod failures;
+pub mod limits;

@@ -1,0 +1,200 @@
+//! The execution of a schedule's next run, with the versions that its names mean now.
+
+use std::{sync::LazyLock, time::Duration};
+
+use longhaul_sdk::spec::DefinitionSpec;
+use longhaul_shared::{
+    domain::{ServeKey, deadline::MAX_DEADLINE, requirements::requirements},
+    json_schema::SchemaCache,
+};
+use serde_json::Value;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+use uuid::Uuid;
+
+use super::Schedule;
+use crate::{
+    Store, StoreError,
+    catalogue::definitions::{Version, agent_definition},
+    contract::agent_access::{Access, Asker},
+    executions::submit::NewExecution,
+};
+
+static SCHEMAS: LazyLock<SchemaCache> = LazyLock::new(SchemaCache::default);
+
+/// Reason why no execution was started for a tick.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum NotStarted {
+    /// A run was under way.
+    Overlap,
+    /// As many ticks waited as may.
+    QueueFull,
+    /// A later tick took its place.
+    Superseded,
+    /// It was found over a minute late.
+    Missed,
+    /// The schedule was paused before its turn came.
+    Paused,
+    /// The month's budget has no room for a run.
+    MonthlyBudget,
+    UnknownDefinition,
+    UnknownAgent,
+    VersionRemoved,
+    AgentNotAllowed,
+    /// The input does not match the definition's schema any more.
+    InvalidInput,
+    /// What is stored of its definition or agent cannot be read.
+    Unreadable,
+}
+
+longhaul_shared::named!(NotStarted);
+
+impl NotStarted {
+    /// True if the schedule itself is at fault: it counts as a failed run.
+    pub(super) fn is_failure(self) -> bool {
+        match self {
+            Self::UnknownDefinition
+            | Self::UnknownAgent
+            | Self::VersionRemoved
+            | Self::AgentNotAllowed
+            | Self::InvalidInput
+            | Self::Unreadable => true,
+            Self::Overlap | Self::QueueFull | Self::Superseded | Self::Missed | Self::Paused | Self::MonthlyBudget => {
+                false
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Plans the next run of a schedule, as a submit by its owner would. `own_org` is the installation's own
+    /// organisation.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn plan_scheduled_run(
+        &self,
+        schedule: &Schedule,
+        own_org: &str,
+    ) -> Result<Result<NewExecution, NotStarted>, StoreError> {
+        match self.plan_run(schedule, own_org).await {
+            // A failure of this schedule, which would else be found again in each look.
+            Err(error @ StoreError::Corrupt(_)) => {
+                tracing::error!(schedule.key = schedule.spec.key, error = %error, "a scheduled run cannot be planned");
+                Ok(Err(NotStarted::Unreadable))
+            }
+            planned => planned,
+        }
+    }
+
+    async fn plan_run(
+        &self,
+        schedule: &Schedule,
+        own_org: &str,
+    ) -> Result<Result<NewExecution, NotStarted>, StoreError> {
+        let definition = match self.definition_of(schedule).await? {
+            Ok(definition) => definition,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let spec = &schedule.spec;
+        let (key, version) = match &spec.agent {
+            Some(agent) => (agent, spec.version),
+            None => (&definition.spec.agent_key, None),
+        };
+        let Some(agent) = self.resolve_agent(Some(schedule.tenant_id), key, version).await? else {
+            return Ok(Err(NotStarted::UnknownAgent));
+        };
+        if agent.removed_at.is_some() {
+            return Ok(Err(NotStarted::VersionRemoved));
+        }
+        if !self.owner_may_execute(schedule, agent.id, own_org).await? {
+            return Ok(Err(NotStarted::AgentNotAllowed));
+        }
+        let input = spec.input.as_ref().map_or("{}", |input| input.get());
+        if !matches(&definition.spec.input_schema, input).await? {
+            return Ok(Err(NotStarted::InvalidInput));
+        }
+        let needs = requirements(&definition.spec, definition.version, &agent.spec);
+        let serve_key = ServeKey::of(&needs);
+        self.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await?;
+        let deadline = spec.deadline_seconds.unwrap_or(definition.spec.deadline_seconds);
+        let deadline = Duration::from_secs(deadline.into());
+        let default = definition.spec.budget.or(agent.spec.limits.budget);
+        Ok(Ok(NewExecution {
+            id: self.new_execution_id().await?,
+            tenant_id: schedule.tenant_id,
+            definition_key: definition.spec.key,
+            definition_version_id: definition.id.into(),
+            agent_key: agent.spec.key,
+            agent_version_id: agent.id.into(),
+            queue: spec.queue.clone(),
+            serve_key,
+            priority: spec.priority,
+            metadata: Value::Object(spec.metadata.clone()),
+            input: input.to_owned(),
+            run_at: None,
+            deadline,
+            deadline_is_near: deadline < MAX_DEADLINE,
+            active_timeout: Duration::from_secs(definition.spec.active_timeout_seconds.into()),
+            submitted_by: schedule.submitted_by,
+            traceparent: None,
+            idempotency: None,
+            budget: spec.budget.clone().or(default),
+            overrides: None,
+        }))
+    }
+
+    async fn definition_of(
+        &self,
+        schedule: &Schedule,
+    ) -> Result<Result<Version<DefinitionSpec>, NotStarted>, StoreError> {
+        let Some(key) = &schedule.spec.definition else {
+            let put = self.put_agent_definition().await?;
+            return Ok(Ok(Version {
+                id: put.id,
+                tenant_id: None,
+                version: put.version,
+                spec: agent_definition(),
+                created_at: schedule.created_at,
+                removed_at: None,
+            }));
+        };
+        let found = self.resolve_definition(Some(schedule.tenant_id), key, schedule.spec.version).await?;
+        Ok(match found {
+            Some(found) if found.removed_at.is_some() => Err(NotStarted::VersionRemoved),
+            Some(found) => Ok(found),
+            None => Err(NotStarted::UnknownDefinition),
+        })
+    }
+
+    /// Checks the key that wrote the schedule, as it stands now.
+    async fn owner_may_execute(&self, schedule: &Schedule, agent: Uuid, own_org: &str) -> Result<bool, StoreError> {
+        let owner = sqlx::query!(
+            r#"
+            select t.org_id, nullif(t.group_id, '') as group_id,
+                coalesce('admin' = any (k.scopes), false) as "is_admin!",
+                k.revoked_at is not null as "is_revoked!"
+            from tenants t left join api_keys k on k.id = $2
+            where t.id = $1
+            "#,
+            schedule.tenant_id.0,
+            schedule.submitted_by.map(|key| key.0),
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        if owner.is_revoked {
+            return Ok(false);
+        }
+        let role = if owner.is_admin { "superadmin" } else { "user" };
+        let asker = Asker { user_id: None, role, org_id: Some(&owner.org_id), group_id: owner.group_id.as_deref() };
+        Ok(self.may_execute(agent.into(), own_org, asker).await? == Access::Granted)
+    }
+}
+
+async fn matches(schema: &Value, input: &str) -> Result<bool, StoreError> {
+    let corrupt = |what: &str, error: String| StoreError::Corrupt(format!("{what} of a schedule: {error}"));
+    let input: Value = serde_json::from_str(input).map_err(|error| corrupt("the input", error.to_string()))?;
+    let schema = SCHEMAS.get(schema).map_err(|error| corrupt("the input schema", error))?;
+    // A value that was not checked, because others took too long, is the definition's to check.
+    Ok(!matches!(schema.check(&input, |_| ()).await, Ok(Some(_))))
+}

@@ -1,0 +1,323 @@
+//! API keys: `lh_<8 of prefix>_<40 of secret>`. The database stores an HMAC under a pepper kept outside of it, so
+//! a stolen table opens nothing and cannot be searched by guessing.
+
+use std::{fmt, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::Sha256;
+use strum::{Display, EnumString, IntoStaticStr, VariantArray};
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+use crate::{Store, StoreError};
+use longhaul_shared::domain::{ApiKeyId, TenantId};
+
+const PREFIX_CHARS: usize = 8;
+/// 40 base62 characters are 238 bits.
+const SECRET_CHARS: usize = 40;
+const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Permission of a key. The names are part of the API.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Display, EnumString, IntoStaticStr, VariantArray,
+)]
+pub enum Scope {
+    /// Read executions, their steps, attempts and events.
+    #[strum(serialize = "executions:read")]
+    ExecutionsRead,
+    /// Submit, cancel and retry executions.
+    #[strum(serialize = "executions:write")]
+    ExecutionsWrite,
+    /// Decide on approvals. Not an everyday scope: a submitter should not also decide.
+    #[strum(serialize = "approvals:decide")]
+    ApprovalsDecide,
+    /// Read agents and definitions.
+    #[strum(serialize = "definitions:read")]
+    DefinitionsRead,
+    /// Put and remove versions of agents and definitions.
+    #[strum(serialize = "definitions:write")]
+    DefinitionsWrite,
+    /// Read across tenants, and publish shared agents and definitions.
+    #[strum(serialize = "admin")]
+    Admin,
+}
+
+impl Scope {
+    pub const ALL: &'static [Self] = Self::VARIANTS;
+
+    /// Name as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+
+    /// Parses a name; `None` for an unknown one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        name.parse().ok()
+    }
+}
+
+/// Secret with which keys are hashed and cookies signed. Changing it revokes every key.
+#[derive(Clone)]
+pub struct Pepper(Arc<SecretString>);
+
+impl fmt::Debug for Pepper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pepper([REDACTED])")
+    }
+}
+
+impl From<SecretString> for Pepper {
+    fn from(secret: SecretString) -> Self {
+        Self(Arc::new(secret))
+    }
+}
+
+impl Pepper {
+    /// HMAC-SHA-256 of `parts` for one `purpose`. A code for one purpose is invalid for another.
+    #[must_use]
+    pub fn mac(&self, purpose: &str, parts: &[&[u8]]) -> Vec<u8> {
+        // HMAC takes keys of any length, so this cannot fail; an empty code would verify nothing.
+        let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(self.0.expose_secret().as_bytes()) else { return Vec::new() };
+        for part in [purpose.as_bytes()].iter().chain(parts) {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().to_vec()
+    }
+
+    /// Returns true if `code` is the [`Self::mac`] of the same parts, in constant time.
+    #[must_use]
+    pub fn verifies(&self, purpose: &str, parts: &[&[u8]], code: &[u8]) -> bool {
+        let expected = self.mac(purpose, parts);
+        !expected.is_empty() && bool::from(expected.ct_eq(code))
+    }
+
+    /// Hash of a key, as stored.
+    #[must_use]
+    pub fn key_hash(&self, key: &str) -> Vec<u8> {
+        self.mac("api-key", &[key.as_bytes()])
+    }
+}
+
+/// A new key, shown only once.
+#[derive(Debug, Clone)]
+pub struct IssuedKey {
+    pub id: ApiKeyId,
+    /// The full key, which is not stored.
+    pub key: SecretString,
+    /// First characters, by which people recognise the key.
+    pub prefix: String,
+}
+
+/// A stored key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    pub id: ApiKeyId,
+    pub tenant_id: TenantId,
+    /// Organisation of the tenant.
+    pub org_id: String,
+    /// Group of the tenant.
+    pub group_id: Option<String>,
+    /// Name given at its creation.
+    pub name: String,
+    /// First characters of the key.
+    pub prefix: String,
+    pub scopes: Vec<Scope>,
+    pub created_at: DateTime<Utc>,
+    pub revoked_at: Option<DateTime<Utc>>,
+    /// Time of the last sign-out: sessions that began before it are invalid.
+    pub sessions_ended_at: Option<DateTime<Utc>>,
+}
+
+/// Returns true if `text` has the form of a key; anything else needs no look-up.
+#[must_use]
+pub fn is_well_formed(text: &str) -> bool {
+    let mut parts = text.splitn(3, '_');
+    let base62 = |part: &str, min: usize, max: usize| {
+        (min..=max).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    parts.next() == Some("lh")
+        && parts.next().is_some_and(|prefix| base62(prefix, PREFIX_CHARS, PREFIX_CHARS))
+        && parts.next().is_some_and(|secret| base62(secret, 32, 128))
+}
+
+fn random_base62(count: usize) -> Result<String, StoreError> {
+    let mut text = String::with_capacity(count);
+    let mut bytes = [0_u8; 64];
+    while text.len() < count {
+        getrandom::fill(&mut bytes).map_err(|error| StoreError::Corrupt(format!("no random bytes: {error}")))?;
+        // 248 is the largest multiple of 62 in a byte; greater values would favour the first letters.
+        let fair = bytes.iter().filter(|&&byte| byte < 248).map(|&byte| char::from(BASE62[usize::from(byte) % 62]));
+        text.extend(fair.take(count - text.len()));
+    }
+    Ok(text)
+}
+
+impl Store {
+    /// Creates a key. The result is the only place where it is ever shown.
+    ///
+    /// # Errors
+    /// There is no such tenant, or Postgres is unavailable.
+    pub async fn issue_api_key(
+        &self,
+        tenant: TenantId,
+        name: &str,
+        scopes: &[Scope],
+        pepper: &Pepper,
+    ) -> Result<IssuedKey, StoreError> {
+        let prefix = random_base62(PREFIX_CHARS)?;
+        let key = format!("lh_{prefix}_{}", random_base62(SECRET_CHARS)?);
+        let id = ApiKeyId(Uuid::new_v4());
+        sqlx::query!(
+            r#"
+            insert into api_keys (id, tenant_id, name, prefix, hash, scopes, created_at)
+            values ($1, $2, $3, $4, $5, $6, longhaul_now())
+            "#,
+            id.0,
+            tenant.0,
+            name,
+            prefix,
+            pepper.key_hash(&key),
+            &scopes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(IssuedKey { id, key: key.into(), prefix })
+    }
+
+    /// The key with that hash, revoked or not.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_api_key(&self, hash: &[u8]) -> Result<Option<ApiKey>, StoreError> {
+        let row = sqlx::query_as!(
+            KeyRow,
+            r#"
+            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
+                k.revoked_at, k.sessions_ended_at
+            from api_keys k join tenants t on t.id = k.tenant_id
+            where k.hash = $1
+            "#,
+            hash,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(ApiKey::from))
+    }
+
+    /// The keys of a tenant, newest first; at most 1,000.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_api_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
+        let rows = sqlx::query_as!(
+            KeyRow,
+            r#"
+            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
+                k.revoked_at, k.sessions_ended_at
+            from api_keys k join tenants t on t.id = k.tenant_id
+            where k.tenant_id = $1
+            order by k.created_at desc, k.id
+            limit 1000
+            "#,
+            tenant.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(ApiKey::from).collect())
+    }
+
+    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns the
+    /// number revoked.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn revoke_api_key(&self, tenant: TenantId, id_or_prefix: &str) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "update api_keys set revoked_at = longhaul_now() \
+             where tenant_id = $1 and revoked_at is null and (id::text = $2 or prefix = $2)",
+            tenant.0,
+            id_or_prefix,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Ends every session of the status page that was signed in with the key of that hash, if the session that
+    /// began at `began_at` is still valid; API processes honour it within 10 s.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn end_sessions(&self, hash: &[u8], began_at: DateTime<Utc>) -> Result<(), StoreError> {
+        // A cookie of an ended session must not end the sessions begun since.
+        sqlx::query!(
+            "update api_keys set sessions_ended_at = longhaul_now() \
+             where hash = $1 and (sessions_ended_at is null or sessions_ended_at < $2)",
+            hash,
+            began_at,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}
+
+struct KeyRow {
+    id: Uuid,
+    tenant_id: Uuid,
+    org_id: String,
+    group_id: Option<String>,
+    name: String,
+    prefix: String,
+    scopes: Vec<String>,
+    created_at: DateTime<Utc>,
+    revoked_at: Option<DateTime<Utc>>,
+    sessions_ended_at: Option<DateTime<Utc>>,
+}
+
+impl From<KeyRow> for ApiKey {
+    fn from(row: KeyRow) -> Self {
+        Self {
+            id: ApiKeyId(row.id),
+            tenant_id: TenantId(row.tenant_id),
+            org_id: row.org_id,
+            group_id: row.group_id,
+            name: row.name,
+            prefix: row.prefix,
+            // Scopes of a newer version are ignored.
+            scopes: row.scopes.iter().filter_map(|name| Scope::parse(name)).collect(),
+            created_at: row.created_at,
+            revoked_at: row.revoked_at,
+            sessions_ended_at: row.sessions_ended_at,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_key_is_not_looked_up() {
+        let good = format!("lh_{}_{}", random_base62(8).unwrap(), random_base62(40).unwrap());
+        assert!(is_well_formed(&good), "{good}");
+        for bad in ["", "lh_", "lh_abcdefgh_short", &good.replace("lh_", "lx_"), &format!("{good}!")] {
+            assert!(!is_well_formed(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mac_is_bound_to_purpose_parts_and_pepper() {
+        let pepper = Pepper::from(SecretString::from("p"));
+        let code = pepper.mac("cookie", &[b"ab", b"c"]);
+        assert!(pepper.verifies("cookie", &[b"ab", b"c"], &code));
+        assert!(!pepper.verifies("cookie", &[b"a", b"bc"], &code));
+        assert!(!pepper.verifies("api-key", &[b"ab", b"c"], &code));
+        assert!(!Pepper::from(SecretString::from("q")).verifies("cookie", &[b"ab", b"c"], &code));
+    }
+}

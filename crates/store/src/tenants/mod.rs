@@ -1,0 +1,4 @@
+//! Tenants: their API keys, and the scope that limits every read of the API.
+
+pub mod api_keys;
+pub mod scope;

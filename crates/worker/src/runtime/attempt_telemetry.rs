@@ -1,0 +1,86 @@
+//! The span, metrics and log lines of an attempt.
+
+use longhaul_sdk::FailureClass;
+use longhaul_shared::{
+    domain::{ExecutionStatus, WorkerId},
+    telemetry::{TRACED, metrics, trace},
+};
+use longhaul_store::executions::{claims::Claimed, outcomes::Conclusion};
+use tracing::Span;
+
+/// The span of an attempt, in the trace of its submit.
+pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
+    let span = tracing::info_span!(
+        "attempt",
+        otel.kind = "consumer",
+        execution.id = %claimed.id,
+        attempt.number = claimed.attempt,
+        queue.name = claimed.queue,
+        worker.id = %worker,
+        error.type = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
+    );
+    if let Some(traceparent) = &claimed.traceparent {
+        trace::set_parent(&span, traceparent);
+    }
+    span
+}
+
+pub(super) fn note_claim(claimed: &Claimed) {
+    let _claim = tracing::info_span!(target: TRACED, "claim", queue.name = claimed.queue).entered();
+    metrics::attempts_started(1);
+    if claimed.is_first {
+        metrics::start_latency((claimed.claimed_at - claimed.created_at).to_std().unwrap_or_default());
+    }
+}
+
+/// Reports the stored status, not the conclusion: a cancel in between ends a retry, a park or a failure.
+pub(super) fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
+    match (status, conclusion) {
+        (ExecutionStatus::Finished, _) => {
+            metrics::executions_ended(None, 1);
+            tracing::info!("execution finished");
+        }
+        (ExecutionStatus::Failed, Conclusion::Fail { failure, .. }) => {
+            trace::fail(&Span::current(), failure.code.as_str());
+            metrics::executions_ended(Some(failure.class), 1);
+            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, "execution failed");
+        }
+        (ExecutionStatus::Failed, Conclusion::Refuse { code, .. }) => {
+            trace::fail(&Span::current(), code.as_str());
+            metrics::executions_ended(Some(FailureClass::Permanent), 1);
+            tracing::info!(failure.code = %code, "execution failed");
+        }
+        (
+            ExecutionStatus::Failed,
+            Conclusion::Cancel
+            | Conclusion::Finish { .. }
+            | Conclusion::Retry { .. }
+            | Conclusion::Reconnect { .. }
+            | Conclusion::Park { .. }
+            | Conclusion::Release { .. },
+        ) => {
+            metrics::executions_ended(Some(FailureClass::Permanent), 1);
+            tracing::info!("execution cancelled");
+        }
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Retry { failure, delay, .. }) => {
+            trace::fail(&Span::current(), failure.code.as_str());
+            metrics::retry_scheduled(failure.class);
+            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
+        }
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Reconnect { failure, delay, .. }) => {
+            tracing::info!(failure.code = %failure.code, delay = ?delay, "the execution waits for a tool server");
+        }
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Park { reason, .. }) => {
+            tracing::info!(wait.reason = %reason, "execution parked");
+        }
+        (
+            ExecutionStatus::Pending | ExecutionStatus::InProgress,
+            Conclusion::Finish { .. }
+            | Conclusion::Fail { .. }
+            | Conclusion::Refuse { .. }
+            | Conclusion::Cancel
+            | Conclusion::Release { .. },
+        ) => tracing::info!("execution handed back"),
+    }
+}

@@ -1,0 +1,40 @@
+//! Leases handed back without an attempt: claimed and never started, or not known to this process.
+
+use std::time::Duration;
+
+use longhaul_store::{
+    executions::outcomes::{Conclusion, LeaseEnd},
+    fleet::lease_writer::LeaseWriter,
+};
+
+use super::{announce::announce, attempt::Lease};
+use crate::deps::{AttemptDeps, Deps};
+
+/// Hands back leases that were claimed and never started, because the worker drains.
+pub(super) async fn release_unstarted(leases: Vec<Lease>, deps: AttemptDeps) {
+    let released = leases.iter().map(async |Lease { claimed, .. }| {
+        let conclusion = Conclusion::Release { drained: true };
+        let (id, token, attempt) = (claimed.id, claimed.token, claimed.attempt);
+        if hand_back(LeaseEnd { id, token, attempt, conclusion, write: None }, &deps.shared, &deps.writer).await {
+            deps.shared.shares.end(claimed.tenant_id, claimed.charged, 0, Duration::ZERO);
+        }
+        deps.held.leave(id, token);
+    });
+    futures::future::join_all(released).await;
+}
+
+/// Commits and announces the end of a lease. Returns false if it was not accepted.
+pub(super) async fn hand_back(end: LeaseEnd, deps: &Deps, writer: &LeaseWriter) -> bool {
+    let id = end.id;
+    match writer.conclude(end).await {
+        Ok(concluded) => {
+            announce(deps, &concluded.woken);
+            deps.publisher.wake(&concluded.queue, id, concluded.wait_reason);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(execution.id = %id, error = %error, "a lease was not handed back");
+            false
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The work of each duty of the sweep.
+
+use std::time::Duration;
+
+use longhaul_queue::QueueName;
+use longhaul_sdk::spec::BudgetSpec;
+use longhaul_shared::{
+    domain::WaitReason,
+    telemetry::metrics::{self, QueueBacklog},
+};
+use longhaul_store::{
+    StoreError,
+    executions::expiry::{KEEP_KEYS, KEYS_PORTION},
+    fleet::maintenance::Runnable,
+    quarantine::QuarantineRules,
+};
+use serde_json::{Value, json};
+
+use super::super::announce::{announce, look};
+use super::pace::{CHUNK, CHUNKS, OVERDUE_GRACE, STEADY};
+use crate::deps::Deps;
+
+/// Time an execution may be runnable without a live worker that serves it, before it waits with `no_worker`.
+const UNSERVED_GRACE: Duration = Duration::from_secs(10);
+/// Maximum portions of idempotency keys deleted at a time.
+const KEYS_PORTIONS: usize = 100;
+/// Runnable executions counted per queue for metrics and wake-ups.
+const HEAD_CAP: i64 = 1_000;
+
+/// Announces the executions woken by a duty of one statement.
+pub(super) async fn announced(
+    deps: &Deps,
+    woken: impl Future<Output = Result<Vec<Runnable>, StoreError>>,
+) -> Result<(), StoreError> {
+    announce(deps, &woken.await?);
+    Ok(())
+}
+
+pub(super) async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
+    for _ in 0..CHUNKS {
+        let woken = deps.store.wake_due(CHUNK).await?;
+        announce(deps, &woken);
+        if (woken.len() as i64) < CHUNK {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
+    look(deps, &deps.store.end_overdue(CHUNK).await?);
+    Ok(())
+}
+
+/// Ends overdue executions that their own worker does not end, if that worker's renewals are steady.
+pub(super) async fn end_neglected(deps: &Deps) -> Result<(), StoreError> {
+    let neglected = deps.store.neglected(CHUNK, OVERDUE_GRACE, STEADY).await?;
+    look(deps, &deps.store.end_held(&neglected, OVERDUE_GRACE).await?);
+    Ok(())
+}
+
+pub(super) async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
+    for _ in 0..CHUNKS {
+        // Each pass reaches one level of a tree.
+        let cancelled = deps.store.cancel_descendants(CHUNK).await?;
+        deps.publisher.look(cancelled.iter().map(|id| id.0));
+        if cancelled.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreError> {
+    for _ in 0..KEYS_PORTIONS {
+        if deps.store.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? < KEYS_PORTION.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
+    for (queue, serve_key) in deps.store.unserved().await? {
+        let parked = deps.store.park_unserved((&queue, &serve_key), UNSERVED_GRACE, CHUNK).await?;
+        if parked > 0 {
+            tracing::warn!(queue.name = queue, serve_key, parked, "no live worker serves these executions");
+        }
+    }
+    Ok(())
+}
+
+/// Submits the executions that remember sessions and executions, forgets old episodes, and erases copies of forgotten
+/// ones.
+pub(super) async fn tend_memory(deps: &Deps) -> Result<(), StoreError> {
+    let rules = &deps.memory;
+    let budget = BudgetSpec { max_tokens: Some(rules.update_max_tokens), ..BudgetSpec::default() };
+    announce(deps, &deps.store.submit_memory_updates(CHUNK, &budget).await?);
+    if rules.keep > Duration::ZERO
+        && let Ok(kept) = chrono::Duration::from_std(rules.keep)
+    {
+        deps.store.forget_old_episodes(deps.store.now().await? - kept).await?;
+    }
+    deps.store.erase_void_updates(None).await
+}
+
+pub(super) async fn count_workers(deps: &Deps) -> Result<Value, StoreError> {
+    Ok(json!({ "live": deps.store.count_live_workers().await? }))
+}
+
+pub(super) async fn count_waiting(deps: &Deps) -> Result<Value, StoreError> {
+    let counts = deps.store.waiting().await?;
+    Ok(counts.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect())
+}
+
+pub(super) fn show_waiting(told: &Value) {
+    for reason in WaitReason::ALL {
+        if let Some(count) = told[reason.as_str()].as_u64() {
+            metrics::executions_waiting(*reason, count);
+        }
+    }
+}
+
+pub(super) async fn look_for_alarms(deps: &Deps) -> Result<Value, StoreError> {
+    let alarms = deps.store.alarms().await?;
+    if !alarms.sees_all_sessions {
+        static SAID: std::sync::Once = std::sync::Once::new();
+        SAID.call_once(|| {
+            tracing::warn!("snapshots of other roles are not seen: grant pg_read_all_stats to the role of Longhaul");
+        });
+    }
+    if alarms.default_partition_rows > 0 {
+        tracing::error!(rows = alarms.default_partition_rows, "history rows fell outside the partitions made ahead");
+    }
+    Ok(json!([alarms.oldest_snapshot.as_secs_f64(), alarms.sees_all_sessions]))
+}
+
+pub(super) fn show_alarms(told: &Value) {
+    let age = told[0].as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    metrics::oldest_snapshot(age.unwrap_or_default(), told[1].as_bool().unwrap_or_default());
+}
+
+pub(super) async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Result<(), StoreError> {
+    let tended = deps.store.tend_quarantine(rules).await?;
+    announce(deps, &tended.runnable);
+    for released in &tended.runnable {
+        tracing::info!(execution.id = %released.id, "a quarantined execution is tried again");
+    }
+    for canary in &tended.passed {
+        tracing::info!(execution.id = %canary, "a canary ended without killing its worker; the rest of its group follows");
+    }
+    for definition in &tended.held {
+        tracing::warn!(definition.key = definition, "too many executions killed their workers; new ones are held back");
+    }
+    Ok(())
+}
+
+/// Tops up the wake-ups of every queue with runnable executions, and returns the depths.
+pub(super) async fn republish(deps: &Deps) -> Result<Value, StoreError> {
+    let heads = deps.store.queue_heads(HEAD_CAP).await?;
+    for head in &heads {
+        if let Ok(queue) = QueueName::new(&head.queue) {
+            deps.publisher.republish(&queue, usize::try_from(head.runnable).unwrap_or_default()).await;
+        }
+    }
+    Ok(heads.iter().map(|head| json!([head.queue, head.runnable, head.oldest.as_secs_f64()])).collect())
+}
+
+pub(super) fn show_backlogs(told: &Value) {
+    let backlog = |head: &Value| {
+        Some(QueueBacklog {
+            queue: head[0].as_str()?.to_owned(),
+            due: head[1].as_u64()?,
+            oldest: Duration::try_from_secs_f64(head[2].as_f64()?).ok()?,
+        })
+    };
+    let backlogs: Vec<QueueBacklog> = told.as_array().into_iter().flatten().filter_map(backlog).collect();
+    metrics::queue_backlogs(&backlogs);
+}

@@ -1,0 +1,66 @@
+//! Dead workers: their leases are buried and their executions taken back.
+
+use std::{sync::Arc, time::Duration};
+
+use longhaul_agent::lease::WorkerLease;
+use longhaul_shared::{config::WorkerConfig, domain::WaitReason};
+use longhaul_store::{StoreError, fleet::duties::DoneDuty};
+
+use super::super::announce::announce;
+use super::pace::{CHUNK, CHUNKS, between, failed, ticks};
+use super::sweep::DutiesRun;
+use crate::deps::Deps;
+
+/// Duty taken only by a worker whose renewals prove that Postgres is healthy.
+const REAP: &str = "bury and reap";
+
+/// Buries and reaps dead workers while this worker's own renewals prove that Postgres is healthy (core-rules 4).
+pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {
+    let mut tick = ticks(config.reaper_tick);
+    loop {
+        tick.tick().await;
+        if lease.steady_for() < config.lease {
+            continue;
+        }
+        if let Err(error) = reap_once(&deps, &config).await {
+            // Postgres may be in trouble: declare no worker dead until renewals have been steady again.
+            lease.faltered();
+            failed(REAP, &error);
+        }
+    }
+}
+
+pub(in crate::runtime) async fn reap_once(deps: &Deps, config: &WorkerConfig) -> Result<DutiesRun, StoreError> {
+    let period = between(config.reaper_tick, config.reaper_tick);
+    let looked = deps.store.take_duties(&[(REAP, period)]).await?;
+    let Some(taken_at) = looked.first().and_then(|duty| duty.taken_at) else { return Ok(DutiesRun::default()) };
+    bury_and_reap(deps, config.lease).await?;
+    deps.store.finish_duties(&[DoneDuty { name: REAP, taken_at, period, told: None }]).await?;
+    Ok(DutiesRun { ran: vec![REAP], failures: 0 })
+}
+
+async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
+    for worker in deps.store.bury_expired_workers(lease).await? {
+        tracing::warn!(worker.id = %worker, "a worker's lease ran out; its executions are taken back");
+    }
+    for _ in 0..CHUNKS {
+        let reaped = deps.store.reap(CHUNK).await?;
+        deps.publisher.look(reaped.iter().map(|one| one.id.0));
+        for one in &reaped {
+            match &one.failure_code {
+                Some(code) => {
+                    tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
+                }
+                None => deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker)),
+            }
+        }
+        if !reaped.is_empty() {
+            // The slots of reaped executions are free.
+            announce(deps, &deps.store.sweep_slots(CHUNK).await?);
+        }
+        if (reaped.len() as i64) < CHUNK {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! Rules of the repository that no compiler checks: layers and sizes here, the rest by file.
+
+mod imports;
+mod parameters;
+mod words;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn walk(at: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if !path.is_dir() {
+            found.push(path);
+        } else if !["target", ".git", "node_modules"].iter().any(|skipped| path.ends_with(skipped)) {
+            walk(&path, found);
+        }
+    }
+}
+
+fn sources(under: &str) -> Vec<(String, String)> {
+    texts(under, &["rs"])
+}
+
+/// Paths in the repository and contents of the files below `under` that have one of these extensions.
+fn texts(under: &str, extensions: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    walk(&root().join(under), &mut found);
+    found.retain(|path| path.extension().is_some_and(|own| extensions.iter().any(|extension| own == *extension)));
+    assert!(!found.is_empty(), "no {extensions:?} under {under}");
+    found
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            (name, fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+/// Fails if code outside of `allowed` names the crate `name`.
+fn named_only_in(name: &str, allowed: &[&str]) {
+    let uses = [format!("{name}::"), format!("use {name};"), format!("extern crate {name}")];
+    for (path, text) in sources("crates") {
+        let is_allowed = allowed.iter().any(|prefix| path.starts_with(prefix));
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            let is_use = uses.iter().any(|needle| {
+                line.match_indices(needle.as_str()).any(|(at, _)| {
+                    !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == ':')
+                })
+            });
+            assert!(is_allowed || !is_use, "{path} names {name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn layers_hold() {
+    named_only_in("sqlx", &["crates/store/src", "crates/proof/src"]);
+    // The configuration has a module of that name.
+    named_only_in("redis", &["crates/queue/src", "crates/shared/src/config"]);
+    named_only_in("apalis", &["crates/queue/src"]);
+    named_only_in("apalis_core", &["crates/queue/src"]);
+    named_only_in("axum", &["crates/api/src", "crates/testkit/src"]);
+    named_only_in("clap", &["crates/cli/src", "crates/command/src", "crates/proof/src"]);
+    named_only_in("comfy_table", &["crates/command/src"]);
+    // Only tests and benchmarks make certificates and keep histograms.
+    named_only_in("rcgen", &["crates/testkit/src"]);
+    named_only_in("hdrhistogram", &["crates/proof/src"]);
+    named_only_in("object_store", &["crates/files/src"]);
+    named_only_in("stateright", &[]);
+    named_only_in("landlock", &["crates/sandbox/src/fence"]);
+    named_only_in("seccompiler", &["crates/sandbox/src/fence"]);
+}
+
+/// Crates of the product with the crates that each may depend on. Dependencies run one way.
+const EDGES: [(&str, &[&str]); 19] = [
+    ("sdk", &[]),
+    ("shared", &["sdk"]),
+    ("contract", &["sdk", "shared"]),
+    ("references", &["sdk", "shared"]),
+    ("store", &["sdk", "shared", "contract"]),
+    ("queue", &["shared"]),
+    ("llm", &["sdk", "shared", "store", "queue"]),
+    ("retrieval", &["shared", "store"]),
+    ("files", &["shared", "store"]),
+    ("tools", &["sdk", "shared", "retrieval"]),
+    ("agent", &["sdk", "shared", "store", "queue", "references", "llm", "tools", "files"]),
+    (
+        "worker",
+        &["sdk", "shared", "contract", "store", "queue", "references", "llm", "retrieval", "tools", "files", "agent"],
+    ),
+    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files"]),
+    ("sandbox", &[]),
+    ("embedded", &[]),
+    ("testkit", &["queue", "embedded"]),
+    ("command", &["shared"]),
+    ("proof", &["sdk", "shared", "store", "queue", "worker", "command", "embedded", "testkit"]),
+    (
+        "cli",
+        &[
+            "sdk",
+            "shared",
+            "contract",
+            "store",
+            "queue",
+            "llm",
+            "retrieval",
+            "files",
+            "worker",
+            "api",
+            "sandbox",
+            "command",
+            "embedded",
+            "proof",
+        ],
+    ),
+];
+
+#[test]
+fn crates_depend_one_way() {
+    let mut crates: Vec<String> = fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    crates.sort();
+    let mut known: Vec<&str> = EDGES.iter().map(|(name, _)| *name).collect();
+    known.sort_unstable();
+    assert_eq!(crates, known, "a crate without its place in EDGES");
+    for (name, allowed) in EDGES {
+        let manifest = fs::read_to_string(root().join(format!("crates/{name}/Cargo.toml"))).unwrap();
+        let named = manifest.lines().filter_map(|line| line.strip_prefix("longhaul-")?.split([' ', '.', '=']).next());
+        for dependency in named {
+            assert!(allowed.contains(&dependency), "crates/{name} depends on {dependency}");
+        }
+    }
+}
+
+/// OpenAPI keeps one schema per name: a second one would be described as the first.
+#[test]
+fn no_two_schemas_have_one_name() {
+    let mut found = BTreeMap::new();
+    for (path, text) in sources("crates") {
+        let mut lines = text.lines();
+        while lines.any(|line| line.contains("derive(") && line.contains("ToSchema")) {
+            let (_, item) =
+                lines.find_map(|line| line.split_once("struct ").or_else(|| line.split_once("enum "))).unwrap();
+            let name = item.split(|c: char| !c.is_alphanumeric()).next().unwrap().to_owned();
+            if let Some(other) = found.insert(name.clone(), path.clone()) {
+                panic!("{name} is a schema of {other} and of {path}");
+            }
+        }
+    }
+    assert!(found.len() > 50, "{found:?}");
+}
+
+/// The image holds no fakes and no benchmarks.
+#[test]
+fn proof_can_be_left_out_of_the_program() {
+    let manifest = fs::read_to_string(root().join("crates/cli/Cargo.toml")).unwrap();
+    assert!(manifest.contains("longhaul-proof = { workspace = true, optional = true }"), "{manifest}");
+    let image = fs::read_to_string(root().join("deploy/Dockerfile")).unwrap();
+    assert!(image.contains("deploy/dist.sh --no-proof"), "{image}");
+    for (name, allowed) in EDGES.iter().filter(|(name, _)| !["cli", "proof"].contains(name)) {
+        assert!(!allowed.contains(&"proof") && !allowed.contains(&"testkit"), "crates/{name} would bring them in");
+    }
+}
+
+#[test]
+fn the_sandbox_knows_nothing_of_the_rest() {
+    let manifest = fs::read_to_string(root().join("crates/sandbox/Cargo.toml")).unwrap();
+    assert_eq!(manifest.matches("longhaul-").count(), 1, "more than its own name: {manifest}");
+    for (path, text) in sources("crates/sandbox/src") {
+        assert!(!text.contains("longhaul_"), "{path} names another crate of the product");
+    }
+}
+
+#[test]
+fn the_domain_is_pure() {
+    let pure = ["crates/shared/src/domain", "crates/contract/src", "crates/references/src"];
+    for (path, text) in pure.into_iter().flat_map(sources) {
+        for forbidden in ["async fn", "tokio::", "crate::store", "crate::queue", "crate::config", "std::env"] {
+            assert!(!text.contains(forbidden), "{path} holds {forbidden}");
+        }
+    }
+}
+
+#[test]
+fn the_agent_loop_stays_one_page() {
+    let text = fs::read_to_string(root().join("crates/agent/src/run.rs")).unwrap();
+    assert!(text.lines().count() <= 120, "run.rs outgrew its page");
+}
+
+#[test]
+fn files_named_in_the_architecture_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut files = Vec::new();
+    for folder in ["crates", "model", "docs", "tests", "migrations", "deploy", "examples"] {
+        walk(&root().join(folder), &mut files);
+    }
+    let mut seen = 0;
+    for word in text.split('`').skip(1).step_by(2) {
+        let is_file = word.ends_with(".rs") || word.ends_with(".sql") || word.ends_with(".md");
+        if !is_file || word.contains(' ') {
+            continue;
+        }
+        seen += 1;
+        // `worker/src/…` is written without its `crates/`, and a bare name after its folder.
+        assert!(files.iter().any(|path| path.ends_with(word)), "ARCHITECTURE.md names {word}, which does not exist");
+    }
+    assert!(seen > 20, "only {seen} files found in ARCHITECTURE.md");
+}
+
+/// The numbered lists of files in "The short way" of ARCHITECTURE.md, with the text of each file.
+fn short_ways() -> Vec<Vec<(String, String)>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let (_, section) = text.split_once("\n## The short way\n").unwrap();
+    let mut ways: Vec<Vec<(String, String)>> = Vec::new();
+    for line in section.split("\n## ").next().unwrap().lines() {
+        let Some((number, rest)) = line.split_once(". `") else { continue };
+        if number == "1" {
+            ways.push(Vec::new());
+        }
+        let path = rest.split('`').next().unwrap().to_owned();
+        let source = fs::read_to_string(root().join(&path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        ways.last_mut().unwrap().push((path, source));
+    }
+    ways
+}
+
+#[test]
+fn one_execution_reads_in_six_files() {
+    let ways = short_ways();
+    let [execution, submit] = &ways[..] else { panic!("{} lists in the short way", ways.len()) };
+    assert!(execution.len() <= 6, "{} files from claim to outcome", execution.len());
+    assert!(submit.len() <= 4, "{} files from a submit to its wake-up", submit.len());
+    let lines: usize = execution.iter().map(|(_, source)| source.lines().count()).sum();
+    assert!(lines <= 1_200, "{lines} lines from claim to outcome");
+    let steps = ["fn consume(", "fn claim(", "fn attempt(", "fn decide(", "fn conclude("].map(|step| (execution, step));
+    for (way, step) in steps.into_iter().chain(["fn submit(", "fn publish("].map(|step| (submit, step))) {
+        assert!(way.iter().any(|(_, source)| source.contains(step)), "no file of the short way has `{step}`");
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_its_one_job() {
+    for (path, text) in ["crates", "tests"].into_iter().flat_map(sources) {
+        let lines = text.lines().count();
+        let is_test = path.contains("/tests") || path.starts_with("tests/");
+        assert!(is_test || lines <= 700, "{path} has {lines} lines: split it along a seam");
+        let says_why = header(&text).contains("The file is long because ");
+        assert!(lines <= 500 || says_why, "{path} has {lines} lines, and its header does not say why");
+    }
+}
+
+/// The comment at the top of a source, in one line.
+fn header(source: &str) -> String {
+    source.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,296 @@
+//! Comments, names of tests, and the columns of comments and prose.
+
+use std::ops::RangeInclusive;
+
+use super::texts;
+
+/// Maximum columns of a line of comment or prose.
+const MAX_COLUMNS: usize = 120;
+/// Maximum words of a test's name.
+const MAX_NAME_WORDS: usize = 9;
+/// Maximum share of comments that open with one of [`OPENERS`], in percent.
+const MAX_OPENERS_PERCENT: usize = 3;
+/// First words of noun clauses, which leave a comment without a subject and a verb.
+const OPENERS: [&str; 6] = ["What", "Who", "Whose", "Whom", "How", "Whether"];
+/// Pronouns for people, misplaced in a text about processes.
+const PEOPLE: [&str; 5] = ["nobody", "whoever", "who was", "somebody", "anybody"];
+
+/// One piece of a source, by its length in bytes.
+enum Piece {
+    Comment(usize),
+    Other(usize),
+}
+
+/// The piece at the start of `rest`, a Rust source whose preceding character is `before`.
+fn rust_piece(rest: &str, before: Option<char>) -> Piece {
+    if rest.starts_with("//") {
+        return Piece::Comment(line_length(rest));
+    }
+    if rest.starts_with("/*") {
+        return Piece::Comment(block_comment_length(rest));
+    }
+    let is_in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let raw = if is_in_word { None } else { raw_string_length(rest) };
+    let literal = raw.or_else(|| string_length(rest)).or_else(|| char_length(rest));
+    Piece::Other(literal.unwrap_or_else(|| first_char_length(rest)))
+}
+
+/// The piece at the start of `rest`, an SQL source.
+fn sql_piece(rest: &str, _before: Option<char>) -> Piece {
+    if rest.starts_with("--") {
+        return Piece::Comment(line_length(rest));
+    }
+    let quoted = rest.strip_prefix('\'').map(|text| text.find('\'').map_or(rest.len(), |end| end + 2));
+    Piece::Other(quoted.unwrap_or_else(|| first_char_length(rest)))
+}
+
+fn line_length(rest: &str) -> usize {
+    rest.find('\n').unwrap_or(rest.len())
+}
+
+fn first_char_length(rest: &str) -> usize {
+    rest.chars().next().map_or(1, char::len_utf8)
+}
+
+/// Block comments of Rust nest.
+fn block_comment_length(rest: &str) -> usize {
+    let (mut at, mut depth) = (2, 1);
+    while depth > 0 && at < rest.len() {
+        let (step, change) = match &rest.as_bytes()[at..] {
+            [b'/', b'*', ..] => (2, 1),
+            [b'*', b'/', ..] => (2, -1),
+            _ => (1, 0),
+        };
+        at += step;
+        depth += change;
+    }
+    at
+}
+
+/// `r"…"`, `br#"…"#` and the like.
+fn raw_string_length(rest: &str) -> Option<usize> {
+    let marked = rest.strip_prefix(['b', 'c']).unwrap_or(rest).strip_prefix('r')?;
+    let text = marked.trim_start_matches('#');
+    let hashes = &marked[..marked.len() - text.len()];
+    let text = text.strip_prefix('"')?;
+    let end = format!("\"{hashes}");
+    Some(rest.len() - text.len() + text.find(&end).map_or(text.len(), |at| at + end.len()))
+}
+
+fn string_length(rest: &str) -> Option<usize> {
+    let text = rest.strip_prefix('"')?;
+    let mut is_escaped = false;
+    let end = text.bytes().position(|byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    });
+    Some(end.map_or(rest.len(), |end| end + 2))
+}
+
+/// `None` for a lifetime.
+fn char_length(rest: &str) -> Option<usize> {
+    let text = rest.strip_prefix('\'')?;
+    if text.starts_with('\\') {
+        // Search behind the escaped character, which may be a quote.
+        return text.get(2..)?.find('\'').map(|end| end + 4);
+    }
+    let length = first_char_length(text);
+    text.get(length..)?.starts_with('\'').then_some(length + 2)
+}
+
+/// Consecutive lines of comment.
+#[derive(Debug, PartialEq)]
+struct Comment {
+    /// Line numbers, from 1.
+    lines: RangeInclusive<usize>,
+    /// The lines without their markers, joined by spaces.
+    text: String,
+}
+
+impl Comment {
+    fn opens_without_subject(&self) -> bool {
+        let first = self.text.split(|c: char| !c.is_alphanumeric()).next();
+        first.is_some_and(|word| OPENERS.contains(&word))
+    }
+}
+
+/// The comments of a source. Comments that stand alone on consecutive lines are one.
+fn comments(source: &str, piece: fn(&str, Option<char>) -> Piece) -> Vec<Comment> {
+    let mut found: Vec<Comment> = Vec::new();
+    let (mut at, mut line, mut is_last_alone) = (0, 1, false);
+    while at < source.len() {
+        let (before, rest) = source.split_at(at);
+        let (length, is_comment) = match piece(rest, before.chars().next_back()) {
+            Piece::Comment(length) => (length, true),
+            Piece::Other(length) => (length, false),
+        };
+        let last_line = line + rest[..length].matches('\n').count();
+        if is_comment {
+            let is_alone = before.rsplit('\n').next().is_none_or(|code| code.trim().is_empty());
+            let text = rest[..length].lines().map(unmarked).collect::<Vec<_>>().join(" ");
+            match found.last_mut() {
+                Some(last) if is_alone && is_last_alone && last.lines.end() + 1 == line => {
+                    last.lines = *last.lines.start()..=last_line;
+                    last.text = format!("{} {text}", last.text).trim().to_owned();
+                }
+                Some(_) | None => found.push(Comment { lines: line..=last_line, text: text.trim().to_owned() }),
+            }
+            is_last_alone = is_alone;
+        }
+        at += length;
+        line = last_line;
+    }
+    found
+}
+
+/// A line of comment without its marker.
+fn unmarked(line: &str) -> &str {
+    let line = line.trim();
+    let text = ["///", "//!", "//", "--", "/**", "/*!", "/*"].iter().find_map(|marker| line.strip_prefix(marker));
+    text.unwrap_or(line).trim_end_matches("*/").trim()
+}
+
+/// The first of [`PEOPLE`] among the words of a text.
+fn people_word(text: &str) -> Option<&'static str> {
+    let words: Vec<_> = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect();
+    let words = format!(" {} ", words.join(" ").to_lowercase());
+    PEOPLE.into_iter().find(|word| words.contains(&format!(" {word} ")))
+}
+
+/// Names of the functions that follow a test attribute.
+fn test_names(source: &str) -> Vec<&str> {
+    let mut lines = source.lines().map(str::trim);
+    let mut found = Vec::new();
+    while lines.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test")) {
+        let name =
+            lines.find_map(|line| line.split_once("fn ")?.1.split(|c: char| !(c.is_alphanumeric() || c == '_')).next());
+        found.extend(name);
+    }
+    found
+}
+
+/// Sources whose comments are held to the rules, without recorded fixtures.
+fn commented_sources() -> Vec<(String, String, Vec<Comment>)> {
+    let folders = ["crates", "tests", "model", "migrations"];
+    let texts = folders.iter().flat_map(|folder| texts(folder, &["rs", "sql"]));
+    texts
+        .filter(|(path, _)| !path.contains("/fixtures/"))
+        .map(|(path, text)| {
+            let comments = comments(&text, if path.ends_with(".sql") { sql_piece } else { rust_piece });
+            (path, text, comments)
+        })
+        .collect()
+}
+
+#[test]
+fn comments_have_a_subject_and_no_people() {
+    let (mut count, mut opened, mut people) = (0, Vec::new(), Vec::new());
+    for (path, _, comments) in commented_sources() {
+        count += comments.len();
+        for comment in comments {
+            let place = format!("{path}:{}: {}", comment.lines.start(), comment.text);
+            if let Some(word) = people_word(&comment.text) {
+                people.push(format!("`{word}` in {place}"));
+            }
+            if comment.opens_without_subject() {
+                opened.push(place);
+            }
+        }
+    }
+    assert!(count > 1_000, "only {count} comments found");
+    assert!(people.is_empty(), "comments name people for processes:\n{}", people.join("\n"));
+    let is_few = opened.len() * 100 <= count * MAX_OPENERS_PERCENT;
+    assert!(is_few, "{} of {count} comments open with a noun clause:\n{}", opened.len(), opened.join("\n"));
+}
+
+#[test]
+fn test_names_are_short_and_name_no_people() {
+    let mut count = 0;
+    for (path, source, _) in commented_sources() {
+        for name in test_names(&source) {
+            count += 1;
+            assert!(name.split('_').count() <= MAX_NAME_WORDS, "{path}: {name} has over {MAX_NAME_WORDS} words");
+            assert_eq!(people_word(name), None, "{path}: {name}");
+        }
+    }
+    assert!(count > 500, "only {count} tests found");
+}
+
+#[test]
+fn comments_and_prose_fit_the_columns() {
+    let mut wide = Vec::new();
+    let mut check = |path: &str, number: usize, line: &str| {
+        let is_excepted = line.starts_with('|') || line.contains("://") || line.contains("](");
+        if line.chars().count() > MAX_COLUMNS && !is_excepted {
+            wide.push(format!("{path}:{number}: {line}"));
+        }
+    };
+    for (path, source, comments) in commented_sources() {
+        let lines: Vec<_> = source.lines().collect();
+        for number in comments.into_iter().flat_map(|comment| comment.lines) {
+            check(&path, number, lines[number - 1]);
+        }
+    }
+    for (path, text) in texts("", &["md"]) {
+        if path.contains("/fixtures/") {
+            continue;
+        }
+        let mut is_code = false;
+        for (number, line) in (1..).zip(text.lines()) {
+            is_code ^= line.trim_start().starts_with("```");
+            if !is_code {
+                check(&path, number, line);
+            }
+        }
+    }
+    assert!(wide.is_empty(), "lines over {MAX_COLUMNS} columns:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn scanner_tells_comments_from_literals() {
+    let source = r##"
+        //! Head,
+        //! two lines.
+        let a = "// no \" /* no"; // Trailing.
+        // Another, because code stands before the last.
+        let b = (r#"// "no" "#, br"\", c"/*", '"', '\'', '\u{2f}', b'/');
+        fn c<'a>(r#in: &'a str, s: &'static str) {} /* One /* nested */ comment
+        on two lines */
+        let d = "/*
+            // no
+        "; /// Doc.
+    "##;
+    let found = comments(source, rust_piece);
+    let expected = [
+        (2..=3, "Head, two lines."),
+        (4..=4, "Trailing."),
+        (5..=5, "Another, because code stands before the last."),
+        (7..=8, "One /* nested */ comment on two lines"),
+        (11..=11, "Doc."),
+    ];
+    assert_eq!(found, expected.map(|(lines, text)| Comment { lines, text: text.to_owned() }));
+    let sql = comments("select '--no' -- One.\n-- Two's\n-- lines.\n", sql_piece);
+    let expected = [(1..=1, "One."), (2..=3, "Two's lines.")];
+    assert_eq!(sql, expected.map(|(lines, text)| Comment { lines, text: text.to_owned() }));
+}
+
+#[test]
+fn words_are_found_whole() {
+    let comment = |text: &str| Comment { lines: 1..=1, text: text.to_owned() };
+    assert!(comment("What waits.").opens_without_subject() && comment("How.").opens_without_subject());
+    assert!(!comment("However it ends.").opens_without_subject() && !comment("The worker.").opens_without_subject());
+    assert_eq!(people_word("Nobody waits."), Some("nobody"));
+    assert_eq!(people_word("the worker who was killed"), Some("who was"));
+    assert_eq!(people_word("event_of_who_was_killed"), Some("who was"));
+    assert_eq!(people_word("nobodys who wasted"), None);
+    let source = "
+        #[tokio::test(flavor = \"multi_thread\")]
+        async fn one_two() {}
+        fn helper() {}
+        #[test]
+        #[should_panic]
+        fn three() {}
+    ";
+    assert_eq!(test_names(source), ["one_two", "three"]);
+}
