@@ -356,21 +356,22 @@ impl Health {
             if !breaker.is_closed {
                 failed = self.tend_breaker(&breaker.key, until).await.err().or(failed);
             }
-            if breaker.has_line {
-                let free = self.free_slots(breaker, workers).max(1);
+            let free = if breaker.has_line { self.free_slots(breaker, workers) } else { 0 };
+            if free > 0 {
                 self.let_go(&breaker.key, i32::try_from(free).unwrap_or(i32::MAX)).await;
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
-    /// Calls that an endpoint would take now, if each worker had as many under way as this one.
+    /// Calls that an endpoint would take now, if each worker had as many under way as this one. While it is 0 this
+    /// worker has a call under way, whose end wakes a waiter.
     fn free_slots(&self, breaker: &Breaker, workers: u32) -> u32 {
         let endpoint = {
             let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
             endpoints.get(&breaker.key).cloned()
         };
-        let Some(endpoint) = endpoint else { return 0 };
+        let Some(endpoint) = endpoint else { return 1 };
         endpoint.learn(Some(breaker));
         endpoint.at_once().map_or(u32::MAX, |most| most.saturating_sub(endpoint.in_flight().saturating_mul(workers)))
     }
