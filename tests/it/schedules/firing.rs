@@ -245,7 +245,11 @@ async fn revoked_key_starts_nothing_more() {
         .fetch_one(&service.fleet.db.pool)
         .await
         .unwrap();
-        if row == (Some("failures".into()), Some("agent_not_allowed".into())) { Ok(()) } else { Err(row) }
+        if row == (Some("failures".into()), Some("agent_not_allowed".into())) {
+            Ok(())
+        } else {
+            Err(format!("{row:?}"))
+        }
     })
     .await;
 }

@@ -30,8 +30,8 @@ pub(super) fn month_of(timing: &Timing, at: DateTime<Utc>) -> NaiveDate {
     day.with_day(1).unwrap_or(day)
 }
 
-/// The budget of a run, which is its own within what the month has left after `spent`; `None` if that does not fit. In a dimension
-/// without a cap of the run's own it may take all that is left.
+/// The budget of a run, which is its own within what the month has left after `spent`; `None` if that does not fit. In
+/// a dimension without a cap of the run's own it may take all that is left.
 pub(super) fn run_budget(caps: &MonthlyBudget, spent: &Amounts, own: Option<&BudgetSpec>) -> Option<BudgetSpec> {
     let own = own.cloned().unwrap_or_default();
     let cost = caps.max_cost_usd.map(|cap| cap.nanos() - spent.cost.nanos());

@@ -1,5 +1,5 @@
--- Takes note of the run of the schedule $1 that has ended: charges its month with what its budget says it spent, or with
--- all of it if the run was pruned, and returns how it ended.
+-- Takes note of the run of the schedule $1 that has ended: charges its month with what its budget says it spent, or
+-- with all of it if the run was pruned, and returns how it ended.
 with over as (
     update schedule_firings f
     set state = 'over', status = e.status::text, failure_code = e.failure_code
