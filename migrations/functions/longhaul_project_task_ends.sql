@@ -4,7 +4,9 @@ create or replace function longhaul_project_task_ends() returns trigger
     language plpgsql
     as $$
 begin
-    insert into project_signals (project_id, execution_id) values (new.project_id, new.id);
+    -- A project that is gone would never take it.
+    insert into project_signals (project_id, execution_id)
+    select p.id, new.id from projects p where p.id = new.project_id;
     return null;
 end
 $$;

@@ -25,7 +25,11 @@ use crate::{
         indexes::{documents::post::DocumentsBody, search::SearchBody},
         limits::put::LimitBody,
         memory::{put::EpisodeBody, search::MemorySearchBody},
-        projects::{control::CancelBody, create::ProjectBody, plan::PlanBody},
+        projects::{
+            control::{ApproveBody, CancelBody},
+            create::ProjectBody,
+            plan::PlanBody,
+        },
         providers::ResetBody,
         quarantine::release::ReleaseBody,
         sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
@@ -128,6 +132,7 @@ fn bodies() -> Map<String, Value> {
     generator.subschema_for::<ReleaseBody>();
     generator.subschema_for::<ProjectBody>();
     generator.subschema_for::<PlanBody>();
+    generator.subschema_for::<ApproveBody>();
     generator.subschema_for::<CancelBody>();
     generator.subschema_for::<SessionBody>();
     generator.subschema_for::<MessageBody>();

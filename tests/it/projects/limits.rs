@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use longhaul_api::ApiOptions;
+use longhaul_shared::domain::ProjectId;
+use longhaul_store::{history::prune::Retention, tenants::api_keys::Scope};
 use longhaul_testkit::model::{Gate, ev_gate, reply_text};
 use serde_json::json;
 
 use super::{Service, prompt_of, task};
-use crate::support::api::EVERYDAY;
+use crate::support::{
+    api::{EVERYDAY, TestApi},
+    fleet::agent,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eleventh_project_waits_as_approved_for_a_place() {
@@ -100,6 +106,18 @@ async fn deleted_project_leaves_no_text() {
     service.tell(&format!("{project}/approve")).await;
     service.until(&project, "completed").await;
     let execution = service.get(&format!("{project}/tasks/secret")).await["execution_id"].as_str().unwrap().to_owned();
+    let gate = Gate::new();
+    let of_model = gate.clone();
+    service.fleet.llm.answer_with(move |_| reply_text("secret answer").before(ev_gate(&of_model)));
+    let fork = service.api.acme.post(&format!("/v1/executions/{execution}/fork"), &json!({ "from_step": 2 })).await;
+    assert_eq!(fork.status, 201, "{}", fork.text);
+    assert_eq!(
+        service.api.acme.delete(&project).await.error(),
+        (409, "execution_not_ended"),
+        "the fork is erased with it"
+    );
+    gate.open();
+    service.fleet.ended(fork.body["id"].as_str().unwrap().parse().unwrap()).await;
     assert_eq!(service.api.acme.delete(&project).await.status, 204);
     assert_eq!(service.api.acme.get(&project).await.error(), (404, "not_found"));
     let left: i64 = sqlx::query_scalar(
@@ -115,6 +133,76 @@ async fn deleted_project_leaves_no_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn projects_are_pruned_with_their_executions() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("done"));
+    let worker = service.fleet.worker();
+    let budget = json!({ "budget": { "max_model_calls": 9 } });
+    let old = service.create(vec![task("a", &[])], budget).await;
+    service.until(&old, "completed").await;
+    let open = service.create(vec![task("a", &[])], json!({ "needs_approval": true })).await;
+    service.fleet.advance(Duration::from_secs(40 * 24 * 3_600)).await;
+    let new = service.create(vec![task("a", &[])], json!({})).await;
+    service.until(&new, "completed").await;
+    worker.drain().await;
+    let retention = Retention::new(Duration::from_secs(31 * 24 * 3_600)).unwrap();
+    assert_eq!(service.fleet.store.prune(retention).await.unwrap().executions, 1);
+    assert_eq!(service.api.acme.get(&old).await.error(), (404, "not_found"));
+    for kept in [&open, &new] {
+        service.get(kept).await;
+    }
+    let budgets: i64 =
+        sqlx::query_scalar("select count(*) from budgets").fetch_one(&service.fleet.db.pool).await.unwrap();
+    assert_eq!(budgets, 0);
+}
+
+/// The sweep drives those with signals; most of them it cannot drive.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn broken_project_holds_up_no_other() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("done"));
+    let mut projects = Vec::new();
+    for _ in 0..9 {
+        projects.push(service.create(vec![task("a", &[])], json!({ "needs_approval": true })).await);
+    }
+    let sound = projects[4].rsplit('/').next().unwrap().parse::<ProjectId>().unwrap();
+    let mut transaction = service.fleet.db.pool.begin().await.unwrap();
+    for statement in [
+        "update projects set status = 'in_progress', started_at = longhaul_now()",
+        "insert into project_signals (project_id) select id from projects",
+    ] {
+        sqlx::query(statement).execute(&mut *transaction).await.unwrap();
+    }
+    sqlx::query("delete from project_agents where project_id <> $1")
+        .bind(sound.0)
+        .execute(&mut *transaction)
+        .await
+        .unwrap();
+    transaction.commit().await.unwrap();
+    let _worker = service.fleet.worker();
+    service.until(&projects[4], "completed").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_of_a_project_are_bounded() {
+    let service = Service::start().await;
+    let keys: Vec<String> = (0..65).map(|number| format!("agent{number}")).collect();
+    for key in &keys {
+        service.fleet.store.put_shared_agent(&agent(key)).await.unwrap();
+    }
+    let of = |key: &String| json!({ "key": key, "prompt": "p", "agent": key });
+    let project = service.create(vec![of(&keys[0])], json!({ "needs_approval": true })).await;
+    let put = async |keys: &[String]| {
+        let tasks: Vec<_> = keys.iter().map(of).collect();
+        service.api.acme.put(&format!("{project}/plan"), &json!({ "plan": { "tasks": tasks } })).await
+    };
+    assert_eq!(put(&keys[..40]).await.status, 200);
+    let refused = put(&keys[40..]).await;
+    assert_eq!((refused.error(), refused.paths()), ((422, "invalid_request"), vec!["/plan/tasks"]), "{}", refused.text);
+    assert_eq!(put(&keys[40..60]).await.status, 200, "a refused plan adds no agents");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn same_key_gives_the_same_project() {
     let service = Service::start().await;
     let acme = &service.api.acme;
@@ -124,13 +212,20 @@ async fn same_key_gives_the_same_project() {
     assert_eq!((first.status, first.body["status"].as_str()), (201, Some("pending")), "{}", first.text);
     let again = acme.post_as("/v1/projects", &body, &key).await;
     assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]));
+    // The agent may be gone, and a process may know nothing of it any more.
+    sqlx::query("update agent_versions set removed_at = longhaul_now()").execute(&service.fleet.db.pool).await.unwrap();
+    let (db, publisher) = (service.fleet.db.clone(), service.fleet.publisher.clone());
+    let later = TestApi::over_queue(db, publisher, ApiOptions::default()).await;
+    let again = later.acme.post_as("/v1/projects", &body, &key).await;
+    assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]), "{}", again.text);
+    sqlx::query("update agent_versions set removed_at = null").execute(&service.fleet.db.pool).await.unwrap();
     let other = json!({ "goal": "another", "agent": "a", "planner": false });
     assert_eq!(acme.post_as("/v1/projects", &other, &key).await.error(), (409, "idempotency_key_reused"));
     let project = format!("/v1/projects/{}", first.body["id"].as_str().unwrap());
     let plan = json!({ "plan": { "tasks": [task("a", &[])] } });
     assert_eq!(acme.put(&format!("{project}/plan"), &plan).await.status, 200);
     assert_eq!(service.get(&project).await["status"], "in_progress");
-    let beta = service.api.caller("beta", EVERYDAY).await;
+    let beta = service.api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
     for path in ["", "/plan", "/tasks", "/tasks/a", "/events"] {
         assert_eq!(beta.get(&format!("{project}{path}")).await.error(), (404, "not_found"), "{path}");
     }

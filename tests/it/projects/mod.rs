@@ -1,5 +1,6 @@
 //! Projects (docs/adr/0053-projects.md), served by an API and workers over one database.
 
+mod approval;
 mod changes;
 mod kills;
 mod limits;
@@ -10,12 +11,13 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use longhaul_api::ApiOptions;
+use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::Captured;
 use serde_json::{Value, json};
 
 use crate::{
     support::{
-        api::TestApi,
+        api::{EVERYDAY, TestApi},
         fleet::{Fleet, PATIENCE, agent},
         wait::eventually,
     },
@@ -43,7 +45,8 @@ impl Service {
             fleet.store.put_shared_agent(&agent(key)).await.unwrap();
         }
         let options = ApiOptions { max_running_projects, ..ApiOptions::default() };
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let mut api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        api.acme = api.caller("acme", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
         Self { fleet, api }
     }
 

@@ -56,7 +56,8 @@ async fn approve(client: &Client, path: &str) -> anyhow::Result<()> {
         line("plan", &format!("{}: {}{on}", text("key"), text("title")));
     }
     line("you", "approve the plan");
-    client.send(client.request(Method::POST, &format!("{path}/approve"))).await?;
+    let seen = json!({ "version": plan["version"] });
+    client.send(client.request(Method::POST, &format!("{path}/approve")).json(&seen)).await?;
     Ok(())
 }
 

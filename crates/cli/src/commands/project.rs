@@ -42,6 +42,9 @@ enum ProjectCommand {
     Approve {
         /// Id of the project
         id: String,
+        /// Number of the plan that was read; another one in its place stays unapproved
+        #[arg(long = "plan", value_name = "NUMBER")]
+        plan_version: Option<i32>,
     },
     /// Start no more tasks until the project is resumed
     Pause {
@@ -146,7 +149,9 @@ pub async fn run(args: ProjectArgs, context: &Context) -> anyhow::Result<Exit> {
             client.send(client.request(Method::POST, "/v1/projects").json(&args.body()?)).await?.body
         }
         ProjectCommand::Show { id } => client.get(&path(&id)).await?,
-        ProjectCommand::Approve { id } => post(&id, "approve", json!({})).await?.body,
+        ProjectCommand::Approve { id, plan_version } => {
+            post(&id, "approve", json!({ "version": plan_version })).await?.body
+        }
         ProjectCommand::Pause { id } => post(&id, "pause", json!({})).await?.body,
         ProjectCommand::Resume { id } => post(&id, "resume", json!({})).await?.body,
         ProjectCommand::Continue { id } => post(&id, "continue", json!({})).await?.body,

@@ -86,7 +86,7 @@ impl Store {
     }
 
     /// Removes executions that ended before the retention: whole weeks of history first, then the executions in
-    /// batches; and idempotency keys that are not honoured any more.
+    /// batches; projects that ended as long ago; and idempotency keys that are not honoured any more.
     ///
     /// # Errors
     /// Postgres is unavailable, or a table is in use for long; removed rows stay removed, and the next run goes
@@ -109,6 +109,7 @@ impl Store {
             let gone = sqlx::query_file_scalar!("src/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?;
             pruned.executions += gone.unsigned_abs();
         }
+        self.prune_projects(before, BATCH).await?;
         while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
         Ok(pruned)
     }

@@ -82,7 +82,18 @@ impl Store {
             )
             select id as "id!" from late
             union
-            select project_id from (select project_id from project_signals limit $1) s
+            select project_id from (
+                with recursive told (project_id) as (
+                    (select project_id from project_signals order by project_id limit 1)
+                    union all
+                    select (
+                        select s.project_id from project_signals s where s.project_id > told.project_id
+                        order by s.project_id limit 1
+                    )
+                    from told where told.project_id is not null
+                )
+                select project_id from told where project_id is not null limit $1
+            ) s
             "#,
             limit,
         );

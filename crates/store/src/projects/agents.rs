@@ -1,6 +1,6 @@
 //! Agents that the tasks of a project may name. Their versions are pinned when the project first hears of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ProjectId, ServeKey};
@@ -8,6 +8,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::StoreError;
+
+/// Most agents of one project.
+pub const MAX_AGENTS: usize = 64;
 
 /// An agent as a project runs it.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +61,27 @@ pub(super) async fn insert_agents(
          on conflict do nothing",
         project.0,
         &rows as _,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Stores the serve keys of agents again: those that no submit carried for a day are deleted.
+pub(super) async fn put_serve_keys(
+    connection: &mut PgConnection,
+    project: ProjectId,
+    agents: &BTreeSet<&str>,
+) -> Result<(), StoreError> {
+    let agents: Vec<String> = agents.iter().map(|&agent| agent.to_owned()).collect();
+    sqlx::query!(
+        "insert into serve_keys (key, requirements)
+         select distinct on (serve_key) serve_key, requirements from project_agents
+         where project_id = $1 and agent_key = any ($2) order by serve_key
+         on conflict (key) do update set put_at = excluded.put_at
+             where serve_keys.put_at < clock_timestamp() - interval '1 hour'",
+        project.0,
+        &agents,
     )
     .execute(connection)
     .await?;

@@ -21,6 +21,8 @@ pub enum Changed {
     Done(Vec<ExecutionId>),
     /// The project is in a state without this change.
     Refused(ProjectStatus),
+    /// The plan has another number than the caller has seen.
+    Stale(i32),
     NotFound,
 }
 
@@ -33,7 +35,8 @@ pub enum RunningTasks {
 
 #[derive(Debug, Clone, Copy)]
 enum Change {
-    Approve,
+    /// The plan of this number; any without one.
+    Approve(Option<i32>),
     Pause,
     Resume,
     Continue,
@@ -41,12 +44,17 @@ enum Change {
 }
 
 impl Store {
-    /// Lets a plan that waits for approval run.
+    /// Lets a plan that waits for approval run, if it has the number that the caller has `seen`.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn approve_project(&self, tenant: TenantId, id: ProjectId) -> Result<Changed, StoreError> {
-        self.change_project(tenant, id, Change::Approve).await
+    pub async fn approve_project(
+        &self,
+        tenant: TenantId,
+        id: ProjectId,
+        seen: Option<i32>,
+    ) -> Result<Changed, StoreError> {
+        self.change_project(tenant, id, Change::Approve(seen)).await
     }
 
     /// Starts no more tasks; those that run finish. Its place goes to the next project.
@@ -94,7 +102,10 @@ impl Store {
         let mut stopped = Vec::new();
         let gate = project.pause_reason.as_deref() == Some("gate");
         match (change, project.status) {
-            (Change::Approve, ProjectStatus::AwaitingApproval) => {
+            (Change::Approve(Some(seen)), ProjectStatus::AwaitingApproval) if seen != project.plan_version => {
+                return Ok(Changed::Stale(project.plan_version));
+            }
+            (Change::Approve(_), ProjectStatus::AwaitingApproval) => {
                 project.status = ProjectStatus::Approved;
                 project.note("approved", json!({}));
             }

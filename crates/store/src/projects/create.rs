@@ -133,7 +133,9 @@ impl Store {
         let mut transaction = begin(&self.pool).await?;
         if !insert_project(&mut transaction, new).await? {
             transaction.rollback().await?;
-            return self.project_of_key(new).await;
+            let own = new.idempotency.as_ref();
+            let held = self.project_of_key(new.tenant_id, own).await?;
+            return held.ok_or_else(|| StoreError::Conflict("a project of the same id exists".into()));
         }
         if open(&mut transaction, new.tenant_id).await? > MAX_OPEN {
             return Ok(Created::TooMany);
@@ -162,18 +164,27 @@ impl Store {
         Ok(Created::Created(new.id))
     }
 
-    async fn project_of_key(&self, new: &NewProject) -> Result<Created, StoreError> {
-        let own =
-            new.idempotency.as_ref().ok_or_else(|| StoreError::Conflict("a project of the same id exists".into()))?;
+    /// What an earlier request created under the same key.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn project_of_key(
+        &self,
+        tenant: TenantId,
+        own: Option<&Idempotency>,
+    ) -> Result<Option<Created>, StoreError> {
+        let Some(own) = own else { return Ok(None) };
         let held = sqlx::query!(
             r#"select id, request_hash as "request_hash!" from projects where tenant_id = $1 and idempotency_key = $2"#,
-            new.tenant_id.0,
+            tenant.0,
             own.key,
         )
-        .fetch_one(&self.pool)
+        .fetch_optional(&self.pool)
         .await?;
-        let is_same = own.request_hash == held.request_hash;
-        Ok(if is_same { Created::Existing(ProjectId(held.id)) } else { Created::KeyReused })
+        Ok(held.map(|held| {
+            let is_same = own.request_hash == held.request_hash;
+            if is_same { Created::Existing(ProjectId(held.id)) } else { Created::KeyReused }
+        }))
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
-    agents::{ProjectAgent, agents_of, insert_agents},
+    agents::{MAX_AGENTS, ProjectAgent, agents_of, insert_agents},
     locked::{Locked, begin},
     plan_rows::{PlanRows, insert_plan},
     read::{StoredTask, stored_tasks},
@@ -25,6 +25,8 @@ pub struct NewPlan {
     pub seen: Option<i32>,
     /// Agents that its tasks name.
     pub agents: Vec<ProjectAgent>,
+    /// True if the caller may approve plans: only they change one that was approved.
+    pub may_approve: bool,
 }
 
 /// Result of a put.
@@ -41,6 +43,8 @@ pub enum Edited {
     },
     /// The plan has another number than the caller has seen.
     Stale(i32),
+    /// The plan was approved, and the caller may not approve plans.
+    NeedsApprover,
     /// The project is in a state without an edit.
     Refused(ProjectStatus),
     NotFound,
@@ -62,6 +66,9 @@ impl Store {
         if new.seen.is_some_and(|seen| seen != project.plan_version) {
             return Ok(Edited::Stale(project.plan_version));
         }
+        if project.was_approved() && !new.may_approve {
+            return Ok(Edited::NeedsApprover);
+        }
         let stored = stored_tasks(&mut transaction, id).await?;
         let started: Vec<&StoredTask> = stored.iter().filter(|task| !task.status.is_editable()).collect();
         let plan = match around(new.plan, &started) {
@@ -70,6 +77,10 @@ impl Store {
         };
         insert_agents(&mut transaction, id, &new.agents).await?;
         let agents = agents_of(&mut transaction, id).await?;
+        if agents.len() > MAX_AGENTS {
+            let message = format!("with those of earlier plans names {} agents, more than {MAX_AGENTS}", agents.len());
+            return Ok(Edited::Invalid(vec![PlanProblem::new("/tasks", message)]));
+        }
         let checked = match plan.check(|agent| agents.contains_key(agent)) {
             Ok(checked) => checked,
             Err(problems) => return Ok(Edited::Invalid(problems)),
@@ -114,7 +125,8 @@ fn around<'a>(mut plan: Plan, started: &[&'a StoredTask]) -> Result<Plan, &'a St
             }
         }
     }
-    plan.tasks.splice(0..0, kept);
+    // Behind the given ones, whose places errors name.
+    plan.tasks.extend(kept);
     Ok(plan)
 }
 

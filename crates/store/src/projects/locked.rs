@@ -183,6 +183,12 @@ impl Locked {
             && (self.before == ProjectStatus::InProgress || self.status == ProjectStatus::Approved)
     }
 
+    /// True if a person approved the plan.
+    pub(super) fn was_approved(&self) -> bool {
+        let waits = matches!(self.status, ProjectStatus::Pending | ProjectStatus::AwaitingApproval);
+        self.needs_approval && !waits
+    }
+
     pub(super) fn note(&mut self, kind: &'static str, data: Value) {
         self.events.push((kind, data));
     }

@@ -18,7 +18,7 @@ mod remove;
 mod retry;
 mod start;
 
-pub use agents::ProjectAgent;
+pub use agents::{MAX_AGENTS, ProjectAgent};
 pub use control::{Changed, RunningTasks};
 pub use create::{Created, MAX_OPEN, NewProject, PlanOrigin};
 pub use edit::{Edited, NewPlan};

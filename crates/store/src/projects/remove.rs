@@ -1,6 +1,8 @@
 //! The removal of a project that has ended, with the texts of its executions.
 
+use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
+use uuid::Uuid;
 
 use crate::{Store, StoreError, history::erasure::Erasure};
 
@@ -34,10 +36,42 @@ impl Store {
             }
         }
         // A retry that came meanwhile keeps the project.
+        let is_gone = self.delete_ended_projects(&[id.0], None).await? > 0;
+        Ok(if is_gone { Removed::Done } else { Removed::Refused(ProjectStatus::InProgress) })
+    }
+
+    /// Deletes projects that ended before `before`, at most `limit` at a time, until none is left.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn prune_projects(&self, before: DateTime<Utc>, limit: i64) -> Result<(), StoreError> {
+        loop {
+            let ids = sqlx::query_scalar!(
+                "select id from projects p
+                 where finished_at < $1 and running = 0
+                     and not exists (select from executions e where e.project_id = p.id and e.finished_at is null)
+                 limit $2",
+                before,
+                limit,
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            let gone = self.delete_ended_projects(&ids, Some(before)).await?;
+            if gone == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn delete_ended_projects(&self, ids: &[Uuid], before: Option<DateTime<Utc>>) -> Result<i64, StoreError> {
         let gone = sqlx::query_scalar!(
             r#"
             with gone as (
-                delete from projects where id = $1 and tenant_id = $2 and finished_at is not null and running = 0
+                delete from projects p
+                where id = any ($1) and finished_at is not null and running = 0
+                    and ($2::timestamptz is null or finished_at < $2)
+                    -- Copies of its executions spend its budget.
+                    and not exists (select from executions e where e.project_id = p.id and e.finished_at is null)
                 returning id
             ),
             budget as (
@@ -46,15 +80,11 @@ impl Store {
             signals as (
                 delete from project_signals s using gone where s.project_id = gone.id
             )
-            select id from gone
+            select count(*) as "n!" from gone
             "#,
-            id.0,
-            tenant.0,
+            ids,
+            before,
         );
-        Ok(if gone.fetch_optional(&self.pool).await?.is_some() {
-            Removed::Done
-        } else {
-            Removed::Refused(ProjectStatus::InProgress)
-        })
+        Ok(gone.fetch_one(&self.pool).await?)
     }
 }

@@ -1,6 +1,9 @@
 //! Starts of tasks: each is an execution of its own, inserted in the transaction that marks the task as running.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::Duration,
+};
 
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, MAX_DEADLINE, TaskStatus, cut,
@@ -11,7 +14,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    agents::{ProjectAgent, agents_of},
+    agents::{ProjectAgent, agents_of, put_serve_keys},
     create::insert_of_project,
     locked::Locked,
 };
@@ -71,16 +74,17 @@ impl Store {
         }
         let agents = agents_of(connection, project.id).await?;
         let outputs = outputs(connection, project, &ready).await?;
-        let mut executions = Vec::with_capacity(ready.len());
+        let (mut executions, mut used) = (Vec::with_capacity(ready.len()), BTreeSet::new());
         for task in &ready {
             let agent = task.agent_key.as_deref().unwrap_or(&project.agent_key);
+            used.insert(agent);
             let agent =
                 agents.get(agent).ok_or_else(|| StoreError::Corrupt("the agent of a task is missing".into()))?;
             let prompt = fill(&task.prompt, |key| outputs.get(key).map(String::as_str));
             let id = self.new_execution_id().await?;
             executions.push(execution(id, (project, task), agent, &prompt));
         }
-        put_serve_keys(connection, agents.values()).await?;
+        put_serve_keys(connection, project.id, &used).await?;
         insert_of_project(connection, project.id, &executions.iter().collect::<Vec<_>>()).await?;
         mark(connection, project, &ready, &executions).await?;
         metrics::executions_submitted(executions.len() as u64);
@@ -153,25 +157,6 @@ async fn outputs(
     .await?;
     let output = |text: &str| cut(text, MAX_OUTPUT_BYTES).into_owned();
     Ok(rows.iter().filter_map(|row| Some((key_of.get(&row.execution_id)?.clone(), output(&row.output)))).collect())
-}
-
-/// Stores the serve keys again: those that no submit carried for a day are deleted.
-async fn put_serve_keys(
-    connection: &mut PgConnection,
-    agents: impl Iterator<Item = &ProjectAgent>,
-) -> Result<(), StoreError> {
-    for agent in agents {
-        sqlx::query!(
-            "insert into serve_keys (key, requirements) values ($1, $2)
-             on conflict (key) do update set put_at = excluded.put_at
-                 where serve_keys.put_at < clock_timestamp() - interval '1 hour'",
-            agent.serve_key.0,
-            &agent.requirements,
-        )
-        .execute(&mut *connection)
-        .await?;
-    }
-    Ok(())
 }
 
 fn execution(

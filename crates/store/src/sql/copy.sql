@@ -60,7 +60,7 @@ inserted as (
     insert into executions (
         id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id, queue, serve_key, priority,
         metadata, created_at, deadline_at, active_timeout, retry_of, forked_from, forked_before, submitted_by,
-        wait_reason, event_seq, has_budget, budget_id, lane, crash_count
+        wait_reason, event_seq, has_budget, budget_id, project_id, lane, crash_count
     )
     select
         new.id, o.tenant_id, o.definition_key, new.definition_version_id, new.agent_key, new.agent_version_id, o.queue,
@@ -70,8 +70,10 @@ inserted as (
         -- A release keeps the submitter, who therefore still cannot decide about the execution's own approvals.
         coalesce(new.submitted_by, case when $8::text is not null then o.submitted_by end), 'worker', 1,
         o.has_budget or new.on_exhausted is not null,
-        -- A copy of a session's message runs outside the session and spends its budget all the same.
+        -- A copy of a session's message runs outside the session and spends its budget all the same. One of a project's
+        -- task is none of its tasks, spends its budget, and is erased with it.
         case when new.on_exhausted is null then o.budget_id end,
+        o.project_id,
         case
             when $8 in ('canary', 'manual') then 2
             when o.failure_code = 'crash_loop' and $4::int is null then 1

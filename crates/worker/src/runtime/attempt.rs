@@ -59,9 +59,10 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         deps.shared.probe.at(Point::Claimed, claimed.id).await;
         let started = Instant::now();
         let ended = attempt(&claimed, &control, &deps).await;
-        let _concluding = deps.concluding.acquire().await;
+        let concluding = deps.concluding.acquire().await;
         drop(permit);
         let (tokens, project) = Box::pin(conclude(&claimed, ended, started, &deps)).await;
+        drop(concluding);
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());
         deps.shared.probe.at(Point::Concluded, claimed.id).await;
         if let Some(project) = project {

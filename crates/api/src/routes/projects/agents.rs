@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::domain::Plan;
-use longhaul_store::projects::ProjectAgent;
+use longhaul_store::projects::{MAX_AGENTS, ProjectAgent};
 
 use crate::{
     auth::Principal,
@@ -12,9 +12,6 @@ use crate::{
     error::{ApiError, ApiResult},
     state::ApiState,
 };
-
-/// Most agents of one project.
-const MAX_AGENTS: usize = 64;
 
 /// Agents that the tasks of a plan name.
 pub(super) fn named(plan: &Plan) -> impl Iterator<Item = &str> {

@@ -18,6 +18,14 @@ use crate::{
     state::ApiState,
 };
 
+/// The plan that is approved.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApproveBody {
+    /// Number of the plan that the person has seen; another plan in its place stays unapproved. Any when absent.
+    version: Option<i32>,
+}
+
 /// Treatment of a cancelled project's tasks.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -37,16 +45,19 @@ pub(crate) enum Running {
 }
 
 /// Approves the plan of a project that waits for it.
-#[utoipa::path(post, operation_id = "approveProject", path = "/v1/projects/{id}/approve", tag = "projects",
+#[utoipa::path(post, operation_id = "approveProject", path = "/v1/projects/{id}/approve", tag = "projects", request_body = ref("#/components/schemas/ApproveBody"),
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The project", body = ProjectView)))]
 pub(crate) async fn approve(
     State(state): State<ApiState>,
     principal: Principal,
     ProjectPath(id): ProjectPath,
+    headers: HeaderMap,
+    body: Body,
 ) -> ApiResult<Json<ProjectView>> {
-    principal.need(Scope::ExecutionsWrite)?;
-    let changed = state.store.approve_project(principal.tenant(), id).await?;
+    principal.need(Scope::ApprovalsDecide)?;
+    let ApproveBody { version } = read_optional(&headers, body).await?;
+    let changed = state.store.approve_project(principal.tenant(), id, version).await?;
     done(&state, &principal, id, changed).await
 }
 
@@ -87,7 +98,7 @@ pub(crate) async fn go_on(
     principal: Principal,
     ProjectPath(id): ProjectPath,
 ) -> ApiResult<Json<ProjectView>> {
-    principal.need(Scope::ExecutionsWrite)?;
+    principal.need(Scope::ApprovalsDecide)?;
     let changed = state.store.continue_project(principal.tenant(), id).await?;
     done(&state, &principal, id, changed).await
 }
@@ -121,6 +132,7 @@ async fn done(
 ) -> ApiResult<Json<ProjectView>> {
     match changed {
         Changed::Done(stopped) => stopped.into_iter().for_each(|execution| (state.hooks.announce)(execution)),
+        Changed::Stale(version) => return Err(ApiError::Project(ProjectError::PlanChanged(version))),
         Changed::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
         Changed::NotFound => return Err(ApiError::NotFound("project")),
     }

@@ -127,18 +127,34 @@ pub(crate) async fn create(
     }
     let hash = Sha256::digest(serde_json::to_vec(&read.body).unwrap_or_default()).to_vec();
     let idempotency = key.map(|key| Idempotency { key, request_hash: hash });
-    let new = new_project(&state, &principal, read.body, idempotency).await?;
-    let (id, status) = match state.store.create_project(&new).await? {
+    // Before the agents are looked up: they may have changed since.
+    let held = state.store.project_of_key(principal.tenant(), idempotency.as_ref()).await?;
+    let created = match held {
+        Some(held) => held,
+        None => store(&state, &principal, read.body, idempotency).await?,
+    };
+    let (id, status) = match created {
         Created::Created(id) => (id, StatusCode::CREATED),
         Created::Existing(id) => (id, StatusCode::OK),
         Created::KeyReused => return Err(ApiError::Project(ProjectError::KeyReused)),
         Created::TooMany => return Err(ApiError::Project(ProjectError::TooMany { max: MAX_OPEN })),
     };
-    if let (StatusCode::CREATED, PlanOrigin::Planner(planner)) = (status, &new.plan) {
-        (state.hooks.wake)(&planner.queue, planner.id);
-    }
     drive(&state, principal.tenant(), id).await;
     Ok((status, Json(ProjectView::of(&state, find(&state, &principal, id).await?).await?)))
+}
+
+async fn store(
+    state: &ApiState,
+    principal: &Principal,
+    body: ProjectBody,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<Created> {
+    let new = new_project(state, principal, body, idempotency).await?;
+    let created = state.store.create_project(&new).await?;
+    if let (Created::Created(_), PlanOrigin::Planner(planner)) = (created, &new.plan) {
+        (state.hooks.wake)(&planner.queue, planner.id);
+    }
+    Ok(created)
 }
 
 /// Violations of the rules that the schema cannot express.

@@ -1,7 +1,8 @@
 //! `GET` and `PUT /v1/projects/{id}/plan`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::Plan;
+use longhaul_sdk::spec::BudgetSpec;
+use longhaul_shared::domain::{ExecutionId, Plan};
 use longhaul_store::{
     projects::{Edited, NewPlan},
     tenants::api_keys::Scope,
@@ -55,7 +56,7 @@ pub(crate) async fn get(
 /// Puts the plan of a project, also while it runs.
 ///
 /// Tasks that run or have ended stay as they are, listed or not; an entry that would change one is refused. All other
-/// tasks are replaced.
+/// tasks are replaced. A plan that was approved is changed only with `approvals:decide`.
 #[utoipa::path(put, operation_id = "putPlan", path = "/v1/projects/{id}/plan", tag = "projects", request_body = ref("#/components/schemas/PlanBody"),
     params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The plan as it stands", body = PlanView)))]
@@ -69,14 +70,18 @@ pub(crate) async fn put(
     principal.need(Scope::ExecutionsWrite)?;
     let project = find(&state, &principal, id).await?;
     let PlanBody { plan, version } = read_json(&headers, body, PLAN_LIMIT).await?;
-    let agents = agents::resolve(&state, &principal, agents::named(&plan), None).await?;
-    let edited = state.store.put_plan(principal.tenant(), id, NewPlan { plan, seen: version, agents }).await?;
-    match edited {
+    let ledger = state.store.read_budget(&principal.tenant().into(), ExecutionId(id.0)).await?;
+    let budget = ledger.map(|ledger| BudgetSpec { max_cost_usd: ledger.max_cost, ..BudgetSpec::default() });
+    let agents = agents::resolve(&state, &principal, agents::named(&plan), budget.as_ref()).await?;
+    let may_approve = principal.need(Scope::ApprovalsDecide).is_ok();
+    let new = NewPlan { plan, seen: version, agents, may_approve };
+    match state.store.put_plan(principal.tenant(), id, new).await? {
         Edited::Done(_) => {}
         Edited::Invalid(problems) => return Err(violations(problems)),
         Edited::TaskStarted { key, status } => {
             return Err(ApiError::Project(ProjectError::TaskStarted { key, status }));
         }
+        Edited::NeedsApprover => return Err(ApiError::MissingScope(Scope::ApprovalsDecide)),
         Edited::Stale(version) => return Err(ApiError::Project(ProjectError::PlanChanged(version))),
         Edited::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
         Edited::NotFound => return Err(ApiError::NotFound("project")),

@@ -4,18 +4,13 @@
 /// Bytes of one output in a prompt; a longer one is cut.
 pub const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// Keys of the tasks whose outputs a prompt names, each once, in order of the first mention.
+/// Stands for the output of a task whose content was erased.
+const ERASED: &str = "[the output was erased]";
+
+/// Keys of the tasks whose outputs a prompt names, as often as it names them.
 #[must_use]
 pub fn named_outputs(prompt: &str) -> Vec<&str> {
-    let mut keys: Vec<&str> = Vec::new();
-    for (_, part) in parts(prompt) {
-        if let Some(key) = part
-            && !keys.contains(&key)
-        {
-            keys.push(key);
-        }
-    }
-    keys
+    parts(prompt).into_iter().filter_map(|(_, key)| key).collect()
 }
 
 /// The prompt with the outputs that it names.
@@ -25,7 +20,7 @@ pub fn fill<'a>(prompt: &str, output_of: impl Fn(&str) -> Option<&'a str>) -> St
     for (text, key) in parts(prompt) {
         filled.push_str(text);
         if let Some(key) = key {
-            filled.push_str(output_of(key).unwrap_or_default());
+            filled.push_str(output_of(key).unwrap_or(ERASED));
         }
     }
     filled
@@ -63,9 +58,10 @@ mod tests {
     #[test]
     fn outputs_replace_their_mentions_and_nothing_else() {
         let prompt = "A {{tasks.a.output}} b {{{ tasks.b-2.output }}} {{ tasks.a.output}} {{x}} {{tasks.A.output}} {{";
-        assert_eq!(named_outputs(prompt), ["a", "b-2"]);
+        assert_eq!(named_outputs(prompt), ["a", "b-2", "a"]);
         let filled = fill(prompt, |key| if key == "a" { Some("{{tasks.b-2.output}}") } else { Some("2") });
         assert_eq!(filled, "A {{tasks.b-2.output}} b {2} {{tasks.b-2.output}} {{x}} {{tasks.A.output}} {{");
+        assert_eq!(fill("{{tasks.a.output}}", |_| None), ERASED);
         assert!(named_outputs("{{tasks..output}} {{tasks.a.b}} tasks.a.output").is_empty());
     }
 }

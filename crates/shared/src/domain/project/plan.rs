@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{ExecutionStrategy, named_outputs};
+use crate::domain::cut;
 
 /// Most tasks of a plan.
 pub const MAX_TASKS: usize = 1_000;
@@ -15,7 +16,7 @@ pub const MAX_PHASES: usize = 32;
 const MAX_EDGES: usize = 10_000;
 /// Most bytes of a prompt.
 const MAX_PROMPT_BYTES: usize = 32 * 1024;
-/// Most outputs that a prompt names.
+/// Most outputs that a prompt names, one that it names twice counted twice: each is filled in.
 const MAX_NAMED_OUTPUTS: usize = 32;
 const MAX_TITLE_CHARS: usize = 200;
 /// Most automatic repeats of a failed task.
@@ -24,6 +25,8 @@ const MAX_RETRIES: u8 = 10;
 pub const TASK_KEY: &str = "^[a-z0-9_-]{1,64}$";
 /// Most problems that are listed.
 const MAX_PROBLEMS: usize = 20;
+/// Most bytes of a name in a message.
+const MAX_NAME_BYTES: usize = 200;
 /// Most keys of a circle that are named.
 const MAX_NAMED: usize = 20;
 
@@ -99,7 +102,7 @@ pub struct PlanProblem {
 }
 
 impl PlanProblem {
-    fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
 }
@@ -172,7 +175,7 @@ impl Plan {
                     .push(PlanProblem::new(format!("/phases/{place}/name"), "is not a name of 1 to 200 characters"));
             }
             if !phases.insert(phase.name.as_str()) {
-                let message = format!("the phase `{}` is there twice", phase.name);
+                let message = format!("the phase `{}` is there twice", cut(&phase.name, MAX_NAME_BYTES));
                 problems.push(PlanProblem::new(format!("/phases/{place}/name"), message));
             }
         }
@@ -200,9 +203,11 @@ impl Plan {
                 );
             }
             if let Some(agent) = task.agent.as_deref().filter(|agent| !is_agent(agent)) {
+                let agent = cut(agent, MAX_NAME_BYTES);
                 wrong("agent", format!("task `{key}` names the agent `{agent}`, which the project does not have"));
             }
             if let Some(phase) = task.phase.as_deref().filter(|phase| !phases.contains(phase)) {
+                let phase = cut(phase, MAX_NAME_BYTES);
                 wrong("phase", format!("task `{key}` names the phase `{phase}`, which the plan does not have"));
             }
             if task.retries > MAX_RETRIES {
@@ -255,12 +260,12 @@ impl<'a> Graph<'a> {
         for (place, task) in self.tasks.iter().enumerate() {
             let mut seen = HashSet::new();
             for on in &task.depends_on {
-                let key = &task.key;
+                let (key, name) = (&task.key, cut(on, MAX_NAME_BYTES));
                 let message = match self.place.get(on.as_str()) {
-                    None => format!("task `{key}` depends on `{on}`, which the plan does not have"),
-                    Some(_) if !seen.insert(on) => format!("task `{key}` depends on `{on}` twice"),
+                    None => format!("task `{key}` depends on `{name}`, which the plan does not have"),
+                    Some(_) if !seen.insert(on) => format!("task `{key}` depends on `{name}` twice"),
                     Some(&other) if phase_of[other] > phase_of[place] => {
-                        format!("task `{key}` depends on `{on}` of a later phase")
+                        format!("task `{key}` depends on `{name}` of a later phase")
                     }
                     Some(_) => continue,
                 };
@@ -304,6 +309,8 @@ impl<'a> Graph<'a> {
     /// Outputs in prompts of tasks that will not have ended.
     fn outputs(&self) -> Vec<PlanProblem> {
         let mut problems = Vec::new();
+        // The last task whose search came by, for each task.
+        let mut seen_for = vec![usize::MAX; self.tasks.len()];
         for (place, task) in self.tasks.iter().enumerate() {
             let named = named_outputs(&task.prompt);
             let mut wrong = |message: String| {
@@ -314,12 +321,12 @@ impl<'a> Graph<'a> {
                 continue;
             }
             let mut missing: BTreeSet<&str> = named.into_iter().collect();
-            let (mut stack, mut seen) = (vec![place], HashSet::from([place]));
+            let mut stack = vec![place];
             while let Some(at) = stack.pop().filter(|_| !missing.is_empty()) {
                 for on in &self.tasks[at].depends_on {
                     missing.remove(on.as_str());
                     let on = self.place[on.as_str()];
-                    if seen.insert(on) {
+                    if std::mem::replace(&mut seen_for[on], place) != place {
                         stack.push(on);
                     }
                 }
@@ -396,12 +403,36 @@ mod tests {
     }
 
     #[test]
+    fn outputs_that_a_prompt_names_are_bounded() {
+        let mut last = task("b", &["a"]);
+        last["prompt"] = json!("{{tasks.a.output}}".repeat(MAX_NAMED_OUTPUTS));
+        check(json!({"tasks": [task("a", &[]), last.clone()]})).unwrap();
+        last["prompt"] = json!("{{tasks.a.output}}".repeat(MAX_NAMED_OUTPUTS + 1));
+        assert!(check(json!({"tasks": [task("a", &[]), last]})).unwrap_err()[0].contains("more than 32 outputs"));
+    }
+
+    #[test]
+    fn names_in_messages_are_cut() {
+        let long = "x".repeat(100_000);
+        let mut wrong = task("a", &[&long]);
+        wrong["agent"] = json!(long);
+        wrong["phase"] = json!(long);
+        for plan in [json!({"tasks": [wrong]}), json!({"tasks": [task("a", &[&long])]})] {
+            assert!(check(plan).unwrap_err().iter().all(|problem| problem.len() < 1_000));
+        }
+    }
+
+    #[test]
     fn plan_at_its_limits_is_checked_quickly() {
         let keys: Vec<String> = (0..MAX_TASKS).map(|number| format!("t{number}")).collect();
         let tasks: Vec<Value> = (0..MAX_TASKS)
             .map(|number| {
                 let on: Vec<&str> = keys[number.saturating_sub(10)..number].iter().map(String::as_str).collect();
-                task(&keys[number], &on)
+                let mut task = task(&keys[number], &on);
+                if number > 0 {
+                    task["prompt"] = json!("{{tasks.t0.output}}");
+                }
+                task
             })
             .collect();
         let began = std::time::Instant::now();
