@@ -14,7 +14,7 @@ use longhaul_tools::HostTool;
 use super::{
     Agent, ask_caller, caller_tools,
     journal::Writer,
-    load_skill, memory,
+    load_skill, memory, project,
     ready_call::{HostToolAnswer, ReadyCall},
     sub_agents::{collect, spawn},
 };
@@ -39,6 +39,7 @@ pub(crate) async fn call(
         Some(HostTool::CollectSubAgents) => collect::call(agent, journal, call).await.map(Some),
         Some(HostTool::Remember) => memory::remember(agent, journal, call).await.map(Some),
         Some(HostTool::Recall) => memory::recall(agent, journal, call).await.map(Some),
+        Some(HostTool::PlanProject) => project::plan(agent, journal, call).await.map(Some),
         Some(HostTool::LoadSkill) => {
             let is_present = |heading: &str| said.clone().any(|message| load_skill::is_load(message, heading));
             load_skill::call(agent, journal, call, is_present).await.map(Some)

@@ -21,6 +21,7 @@ pub mod load_skill;
 mod memory;
 mod orchestrator;
 pub mod policy;
+mod project;
 mod ready_call;
 mod sub_agents;
 mod workspace;

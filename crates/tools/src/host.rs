@@ -4,7 +4,8 @@ use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{MAX_EPISODE_CHARS, SKILL_FILE, Strategy},
 };
-use longhaul_shared::domain::requirements::LOAD_SKILL;
+use longhaul_shared::domain::{Plan, requirements::LOAD_SKILL};
+use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use strum::VariantNames;
 
@@ -18,6 +19,8 @@ pub const COLLECT_SUB_AGENTS: &str = "collect_sub_agents";
 pub const REMEMBER: &str = "remember";
 /// Name of the tool that searches the agent's memory.
 pub const RECALL: &str = "recall";
+/// Name of the tool that plans the project of a session.
+const PLAN_PROJECT: &str = "plan_project";
 /// Maximum tasks of one call of [`SPAWN_SUB_AGENT`].
 const MAX_TASKS: usize = 64;
 /// Maximum ids of one call of [`COLLECT_SUB_AGENTS`].
@@ -39,14 +42,23 @@ pub enum HostTool {
     Remember,
     /// Searches the agent's memory.
     Recall,
+    /// Puts the plan of the project that a session is about.
+    PlanProject,
     /// Loads a skill of the agent. It comes with the agent's `skills`.
     LoadSkill,
 }
 
 impl HostTool {
     /// Every host tool.
-    pub const ALL: [Self; 6] =
-        [Self::AskCaller, Self::SpawnSubAgent, Self::CollectSubAgents, Self::Remember, Self::Recall, Self::LoadSkill];
+    pub const ALL: [Self; 7] = [
+        Self::AskCaller,
+        Self::SpawnSubAgent,
+        Self::CollectSubAgents,
+        Self::Remember,
+        Self::Recall,
+        Self::PlanProject,
+        Self::LoadSkill,
+    ];
 
     /// The host tool of this name.
     #[must_use]
@@ -63,6 +75,7 @@ impl HostTool {
             Self::CollectSubAgents => COLLECT_SUB_AGENTS,
             Self::Remember => REMEMBER,
             Self::Recall => RECALL,
+            Self::PlanProject => PLAN_PROJECT,
             Self::LoadSkill => LOAD_SKILL,
         }
     }
@@ -75,6 +88,7 @@ impl HostTool {
             Self::CollectSubAgents => collect_sub_agents(),
             Self::Remember => remember(),
             Self::Recall => recall(),
+            Self::PlanProject => plan_project(),
             Self::LoadSkill => load_skill(&[]),
         }
     }
@@ -199,6 +213,22 @@ fn recall() -> ToolSpec {
             "additionalProperties": false,
         }),
         effect: ToolEffect::ReadOnly,
+        latent_output: None,
+        is_strict: false,
+    }
+}
+
+fn plan_project() -> ToolSpec {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    ToolSpec {
+        name: PLAN_PROJECT.into(),
+        description: "Plans the project of this conversation, or changes its plan. List all tasks that shall still be \
+                      carried out: tasks that have not started and are not listed are dropped; those that run or have \
+                      ended stay."
+            .into(),
+        parameters: settings.into_generator().into_root_schema_for::<Plan>().into(),
+        // The same plan again changes nothing but its number.
+        effect: ToolEffect::Idempotent,
         latent_output: None,
         is_strict: false,
     }

@@ -1,7 +1,7 @@
 //! Deaths of workers: each task is started once for each of its attempts, and the project goes on.
 
 use longhaul_agent::probe::Point;
-use longhaul_shared::domain::ProjectId;
+use longhaul_shared::domain::{ProjectId, ProjectStatus};
 use longhaul_store::projects::{Edited, NewPlan};
 use longhaul_testkit::model::reply_text;
 use serde_json::json;
@@ -82,7 +82,10 @@ async fn sweep_runs_a_plan_that_was_only_stored() {
     let plan = serde_json::from_value(json!({ "tasks": [task("a", &[]), task("b", &["a"])] })).unwrap();
     // Only stored: the process dies behind its commit.
     let new = NewPlan { plan, seen: Some(0), agents: Vec::new(), may_approve: true };
-    assert_eq!(service.api.store.put_plan(service.api.tenant, id, new).await.unwrap(), Edited::Done(1));
+    assert_eq!(
+        service.api.store.put_plan(service.api.tenant, id, new).await.unwrap(),
+        Edited::Done { version: 1, status: ProjectStatus::Approved }
+    );
     let project = format!("/v1/projects/{id}");
     assert_eq!(service.get(&project).await["status"], "approved");
     let _worker = service.fleet.worker();

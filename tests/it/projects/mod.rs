@@ -5,6 +5,7 @@ mod changes;
 mod kills;
 mod limits;
 mod planner;
+mod session;
 mod strategies;
 
 use std::collections::BTreeMap;

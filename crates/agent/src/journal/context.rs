@@ -1,5 +1,5 @@
-//! The set-up of a conversation: memory and project context beside the agent's own prompt. Memory is Longhaul's own,
-//! and that of the application.
+//! The set-up of a conversation: memory and project context beside the agent's own prompt, Longhaul's own and those of
+//! the application.
 //!
 //! The order is instructions, memory, project, message. Memory is asked for with the first message of a session and
 //! stays; a later message adds its project only.
@@ -11,6 +11,7 @@ use longhaul_sdk::context::{ContextQuery, ContextUnavailable, Memories};
 use longhaul_shared::domain::cut;
 
 use super::{Agent, Journal, Writer};
+use crate::project;
 
 /// Longest wait for one answer of the provider.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,8 +61,11 @@ impl Writer {
             let place = self.memory.as_ref().filter(|_| !is_under_way)?;
             self.in_time(self.recall_for(&agent.config.memory, place, text)).await
         };
+        let own_project = self.in_time(self.own_project());
         let Some(provider) = &self.deps.context.0 else {
-            return own.await.and_then(memory_text).into_iter().collect();
+            let (own, project) = tokio::join!(own, own_project);
+            let project = project.flatten().map(project_text);
+            return own.and_then(memory_text).into_iter().chain(project).collect();
         };
         let (tenant_id, execution_id) = (self.scope.tenant.to_string(), self.id.to_string());
         let session_id = self.scope.session.map(|session| session.to_string());
@@ -73,14 +77,24 @@ impl Writer {
             message: text,
         };
         let theirs = async { if is_under_way { None } else { self.in_time(provider.memories(query)).await } };
-        let (own, theirs, project) = tokio::join!(own, theirs, self.in_time(provider.project(query)));
+        let (own, theirs, own_project, project) =
+            tokio::join!(own, theirs, own_project, self.in_time(provider.project(query)));
         let mut memories = own.unwrap_or_default();
         let theirs = theirs.unwrap_or_default();
         memories.episodes.extend(theirs.episodes);
         memories.relevant.extend(theirs.relevant);
-        let project = project.flatten().filter(|project| !project.trim().is_empty());
-        let project = project.map(|project| format!("{PROJECT}{}", cut(&project, MAX_PROJECT_BYTES)));
+        // A session about a project of Longhaul's is about no other.
+        let project = own_project.flatten().or(project.flatten());
+        let project = project.filter(|project| !project.trim().is_empty()).map(project_text);
         memory_text(memories).into_iter().chain(project).collect()
+    }
+
+    /// The project that the session is about.
+    async fn own_project(&self) -> Result<Option<String>, ContextUnavailable> {
+        let Some(session) = self.scope.session else { return Ok(None) };
+        let standing = self.deps.store.standing_of_session(session).await;
+        let standing = standing.map_err(|error| ContextUnavailable(error.to_string()))?;
+        Ok(standing.as_ref().map(project::text_of))
     }
 
     /// The provider's answer; `None` if it fails or takes too long.
@@ -97,6 +111,10 @@ impl Writer {
             }
         }
     }
+}
+
+fn project_text(project: impl AsRef<str>) -> String {
+    format!("{PROJECT}{}", cut(project.as_ref(), MAX_PROJECT_BYTES))
 }
 
 /// The newest episodes and the most relevant memories; `None` if there are none.

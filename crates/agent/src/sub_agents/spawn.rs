@@ -116,10 +116,10 @@ async fn result(
     })
 }
 
-pub(super) fn answered(agent: &Agent, call: &ReadyCall, result: &Value) -> HostToolAnswer {
+pub(crate) fn answered(agent: &Agent, call: &ReadyCall, result: &Value) -> HostToolAnswer {
     HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, result.to_string())))
 }
 
-pub(super) fn refused(agent: &Agent, call: &ReadyCall, error: &CallError) -> HostToolAnswer {
+pub(crate) fn refused(agent: &Agent, call: &ReadyCall, error: &CallError) -> HostToolAnswer {
     HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(error, &call.written.name, &call.written.arguments)))
 }

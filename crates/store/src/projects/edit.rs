@@ -32,8 +32,11 @@ pub struct NewPlan {
 /// Result of a put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edited {
-    /// The plan has this number.
-    Done(i32),
+    /// The plan has this number, and the project this status.
+    Done {
+        version: i32,
+        status: ProjectStatus,
+    },
     /// The plan breaks rules.
     Invalid(Vec<PlanProblem>),
     /// A task that has started would change.
@@ -97,11 +100,11 @@ impl Store {
             project.plan_version += 1;
             project.note("plan_changed", json!({ "version": project.plan_version }));
         }
-        let version = project.plan_version;
+        let (version, status) = (project.plan_version, project.status);
         sqlx::query!("insert into project_signals (project_id) values ($1)", id.0).execute(&mut *transaction).await?;
         project.save(&mut transaction).await?;
         transaction.commit().await?;
-        Ok(Edited::Done(version))
+        Ok(Edited::Done { version, status })
     }
 }
 

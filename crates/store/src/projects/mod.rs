@@ -16,6 +16,7 @@ mod plan_rows;
 mod read;
 mod remove;
 mod retry;
+mod standing;
 mod start;
 
 pub use agents::{MAX_AGENTS, ProjectAgent};
@@ -25,3 +26,4 @@ pub use edit::{Edited, NewPlan};
 pub use read::{Project, ProjectEvent, ProjectTask, StoredPlan};
 pub use remove::Removed;
 pub use retry::Retried;
+pub use standing::{Standing, TaskStanding};

@@ -11,7 +11,9 @@ use crate::{
     Store, StoreError, executions::budgets::Caps, executions::submit::Idempotency, history::erasure::Erasure,
     tenants::scope::TenantScope, waiting::SessionTurn,
 };
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId, WaitReason};
+use longhaul_shared::domain::{
+    ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, ProjectId, SessionId, TenantId, WaitReason,
+};
 
 /// Idle time after which a session counts as ended, in seconds.
 const IDLE_END: f64 = 1800.0;
@@ -32,6 +34,8 @@ pub struct NewSession {
     pub budget: Option<BudgetSpec>,
     /// The caller's idempotency key.
     pub idempotency: Option<Idempotency>,
+    /// Project that it is about.
+    pub project: Option<ProjectId>,
 }
 
 /// A row of the type `new_session`.
@@ -51,6 +55,7 @@ struct SessionRow {
     max_cost: Option<i64>,
     max_tokens: Option<i64>,
     max_calls: Option<i64>,
+    project_id: Option<Uuid>,
 }
 
 impl From<&NewSession> for SessionRow {
@@ -72,6 +77,7 @@ impl From<&NewSession> for SessionRow {
             max_cost: caps.max_cost.map(Usd::nanos),
             max_tokens: caps.max_tokens,
             max_calls: caps.max_calls,
+            project_id: of.project.map(|project| project.0),
         }
     }
 }
@@ -150,6 +156,8 @@ pub struct Session {
     pub queued: i64,
     /// Messages accepted so far.
     pub turns: i32,
+    /// Project that it is about, which may be deleted.
+    pub project: Option<ProjectId>,
 }
 
 struct Row {
@@ -166,6 +174,7 @@ struct Row {
     wait_reason: Option<String>,
     queued: i64,
     turns: i32,
+    project_id: Option<Uuid>,
     last_status: Option<String>,
     last_failure: Option<String>,
 }
@@ -208,6 +217,7 @@ impl TryFrom<Row> for Session {
             running: row.running.map(ExecutionId),
             queued: row.queued,
             turns: row.turns,
+            project: row.project_id.map(ProjectId),
         })
     }
 }
@@ -226,9 +236,9 @@ impl Store {
             ),
             created as (
                 insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by,
-                    idempotency_key, request_hash, created_at, active_at)
+                    idempotency_key, request_hash, project_id, created_at, active_at)
                 select id, tenant_id, agent_key, agent_version, on_busy, metadata, submitted_by, idempotency_key,
-                    request_hash, longhaul_now(), longhaul_now()
+                    request_hash, project_id, longhaul_now(), longhaul_now()
                 from new
                 on conflict (tenant_id, idempotency_key) where idempotency_key is not null do nothing
                 returning id
@@ -280,7 +290,7 @@ impl Store {
                 (s.ended_at is not null or s.active_at < longhaul_now() - $5 * interval '1 second') as "is_ended!",
                 s.running, e.wait_reason as "wait_reason?",
                 (select count(*) from session_turns t where t.session_id = s.id and t.state = 'queued') as "queued!",
-                s.turns, last.status::text as "last_status?", last.failure_code as "last_failure?"
+                s.turns, s.project_id, last.status::text as "last_status?", last.failure_code as "last_failure?"
             from sessions s
             left join executions e on e.id = s.running
             left join lateral (

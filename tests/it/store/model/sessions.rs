@@ -59,6 +59,7 @@ impl Walk {
             submitted_by: None,
             budget: None,
             idempotency: None,
+            project: None,
         };
         world.store.create_session(&new).await.unwrap();
         let worker = world.worker().await;

@@ -76,7 +76,7 @@ pub(crate) async fn put(
     let may_approve = principal.need(Scope::ApprovalsDecide).is_ok();
     let new = NewPlan { plan, seen: version, agents, may_approve };
     match state.store.put_plan(principal.tenant(), id, new).await? {
-        Edited::Done(_) => {}
+        Edited::Done { .. } => {}
         Edited::Invalid(problems) => return Err(violations(problems)),
         Edited::TaskStarted { key, status } => {
             return Err(ApiError::Project(ProjectError::TaskStarted { key, status }));

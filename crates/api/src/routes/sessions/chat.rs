@@ -43,8 +43,8 @@ use crate::{
     body::{BODY_LIMIT, read_json},
     catalog::Target,
     error::{ApiError, ApiResult},
+    event_stream::{self, Subscription},
     extract::Path,
-    hub::{self, Subscription},
     looks::TextDelta,
     routes::executions::request::idempotency_key,
     state::ApiState,
@@ -64,6 +64,8 @@ pub(crate) struct ChatBody {
     message: Content,
     /// Session to continue; a new one begins when absent.
     session_id: Option<String>,
+    /// Project that a new session is about.
+    project_id: Option<String>,
 }
 
 /// Sends a message and streams the agent's turn.
@@ -88,7 +90,7 @@ pub(crate) async fn chat(
         Some(value) => Some(value.to_str().unwrap_or_default().parse()?),
         None => None,
     };
-    let ChatBody { message, session_id } = read_json(&headers, body, BODY_LIMIT).await?;
+    let ChatBody { message, session_id, project_id } = read_json(&headers, body, BODY_LIMIT).await?;
     let (session, is_begun) = match (&session_id, resumes) {
         (Some(text), _) => (text.parse().map_err(|_| ApiError::NotFound("session"))?, false),
         (None, Some(_)) => return Err(ApiError::invalid("/session_id", "is required to resume a stream")),
@@ -96,7 +98,8 @@ pub(crate) async fn chat(
             // The same key finds the same session, and there the same message.
             let key = key.as_ref().map(|key| format!("chat {key}"));
             let (on_busy, metadata) = (OnBusy::default(), json!({}));
-            let new = Beginning { agent: agent.clone(), version: None, on_busy, metadata, budget: None, key };
+            let agent = agent.clone();
+            let new = Beginning { agent, version: None, on_busy, metadata, budget: None, project_id, key };
             begin(&state, &principal, new).await?
         }
     };
@@ -205,7 +208,7 @@ impl Chat {
     ) -> ApiResult<Self> {
         let (Start::Fresh(place) | Start::Resumed(place)) = start;
         let after = if place.frame == 0 { place.seq } else { place.seq - 1 };
-        let subscription = state.hub.subscribe_with_text(tenant, place.execution, after).await?;
+        let subscription = state.event_stream.subscribe_with_text(tenant, place.execution, after).await?;
         let mut chat = Self {
             state: state.clone(),
             scope: tenant.into(),
@@ -276,7 +279,7 @@ impl Chat {
                 () = self.shutdown.cancelled() => return None,
             };
             match frame {
-                hub::Frame::Events(events) => {
+                event_stream::Frame::Events(events) => {
                     for event in events {
                         if let Err(error) = self.push(&event).await {
                             tracing::warn!(error = ?error, "an event of a chat cannot be read");
@@ -284,9 +287,9 @@ impl Chat {
                         }
                     }
                 }
-                hub::Frame::Text(delta) => self.live(delta),
-                hub::Frame::Resync { .. } => {}
-                hub::Frame::Over => self.phase = Phase::Over,
+                event_stream::Frame::Text(delta) => self.live(delta),
+                event_stream::Frame::Resync { .. } => {}
+                event_stream::Frame::Over => self.phase = Phase::Over,
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{OnBusy, SessionId};
+use longhaul_shared::domain::{OnBusy, ProjectId, SessionId};
 use longhaul_store::{
     executions::submit::Idempotency,
     sessions::{Begun, NewSession},
@@ -42,6 +42,9 @@ pub(crate) struct SessionBody {
     metadata: Map<String, Value>,
     /// Budget of all messages together, in the place of the agent's own.
     budget: Option<BudgetSpec>,
+    /// Project that the session is about: each message is told of its goal, plan and results, and the tool
+    /// `plan_project` plans it.
+    project_id: Option<String>,
 }
 
 /// Begins a session with an agent.
@@ -57,8 +60,9 @@ pub(crate) async fn create(
 ) -> ApiResult<(StatusCode, Json<SessionView>)> {
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
-    let SessionBody { agent, version, on_busy, metadata, budget } = read_json(&headers, body, BODY_LIMIT).await?;
-    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), budget, key };
+    let SessionBody { agent, version, on_busy, metadata, budget, project_id } =
+        read_json(&headers, body, BODY_LIMIT).await?;
+    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), budget, project_id, key };
     let (id, is_new) = begin(&state, &principal, request).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(find(&state, &principal, id).await?.into())))
@@ -72,6 +76,7 @@ pub(super) struct Beginning {
     pub(super) on_busy: OnBusy,
     pub(super) metadata: Value,
     pub(super) budget: Option<BudgetSpec>,
+    pub(super) project_id: Option<String>,
     /// Idempotency key.
     pub(super) key: Option<String>,
 }
@@ -80,13 +85,14 @@ pub(super) struct Beginning {
 pub(super) async fn begin(
     state: &ApiState,
     principal: &Principal,
-    Beginning { agent, version, on_busy, metadata, budget, key }: Beginning,
+    Beginning { agent, version, on_busy, metadata, budget, project_id, key }: Beginning,
 ) -> ApiResult<(SessionId, bool)> {
     if let Some(violation) = budget_violation(budget.as_ref()) {
         return Err(ApiError::InvalidRequest(vec![violation]));
     }
     let caps = budget.as_ref().and_then(|budget| serde_json::to_string(budget).ok()).unwrap_or_default();
-    let request = format!("session {agent} {version:?} {} {metadata} {caps}", on_busy.as_str());
+    let about = project_id.as_deref().unwrap_or_default();
+    let request = format!("session {agent} {version:?} {} {metadata} {caps}{about}", on_busy.as_str());
     let request_hash = Sha256::digest(request).to_vec();
     let target = Target::Agent(agent);
     let runnable = state.catalog.resolve(principal.tenant(), &target, version).await?;
@@ -96,6 +102,10 @@ pub(super) async fn begin(
     let pinned = (runnable.agent_version_id, runnable.agent_key.as_str());
     state.catalog.permit(pinned, principal, &state.options.contract.org_id).await?;
     check_web_search(&runnable.agent, state.options.web_search)?;
+    let project = match project_id {
+        Some(text) => Some(project(state, principal, &text).await?),
+        None => None,
+    };
     let session = NewSession {
         id: SessionId::random(),
         tenant_id: principal.tenant(),
@@ -106,10 +116,20 @@ pub(super) async fn begin(
         submitted_by: Some(principal.key_id()),
         budget,
         idempotency: key.map(|key| Idempotency { key, request_hash }),
+        project,
     };
     match state.store.create_session(&session).await? {
         Begun::Created(id) => Ok((id, true)),
         Begun::Existing(id) => Ok((id, false)),
         Begun::KeyReused => Err(ApiError::SessionKeyReused),
     }
+}
+
+/// The caller's project of this id.
+async fn project(state: &ApiState, principal: &Principal, text: &str) -> ApiResult<ProjectId> {
+    let found = match text.parse() {
+        Ok(id) => state.store.get_project(&principal.tenant().into(), id).await?,
+        Err(_) => None,
+    };
+    Ok(found.ok_or_else(|| ApiError::invalid("/project_id", "is no project of yours"))?.id)
 }

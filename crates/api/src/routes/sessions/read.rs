@@ -49,6 +49,8 @@ pub(crate) struct SessionView {
     /// Messages accepted so far.
     turns: i32,
     on_busy: &'static str,
+    /// Project that it is about; null without one.
+    project_id: Option<String>,
     #[schema(value_type = Object)]
     metadata: Value,
     created_at: DateTime<Utc>,
@@ -137,6 +139,7 @@ impl From<Session> for SessionView {
             queued: of.queued,
             turns: of.turns,
             on_busy: of.on_busy.as_str(),
+            project_id: of.project.map(|project| project.to_string()),
             metadata: of.metadata,
             created_at: of.created_at,
             active_at: of.active_at,

@@ -1,0 +1,87 @@
+//! The project of a session as a message to it finds it.
+
+use longhaul_shared::domain::{ProjectId, ProjectStatus, SessionId, TaskStatus, TenantId};
+
+use crate::{Store, StoreError};
+
+/// Characters of one result.
+const RESULT_CHARS: i32 = 2_000;
+/// Results, those of the tasks that completed last.
+const RESULTS: i64 = 20;
+
+/// A project as a conversation about it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    pub goal: String,
+    pub status: ProjectStatus,
+    /// 0 without a plan.
+    pub plan_version: i32,
+    /// In the order of the plan.
+    pub tasks: Vec<TaskStanding>,
+    /// Keys of tasks with the beginning of what they gave, the last to complete first.
+    pub results: Vec<(String, String)>,
+}
+
+/// A task of a [`Standing`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskStanding {
+    pub key: String,
+    pub title: String,
+    pub depends_on: Vec<String>,
+    pub status: TaskStatus,
+}
+
+impl Store {
+    /// The project that a session is about, if it has one that is not deleted.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn project_of_session(&self, session: SessionId) -> Result<Option<(TenantId, ProjectId)>, StoreError> {
+        let found = sqlx::query!(
+            "select p.tenant_id, p.id from sessions s join projects p on p.id = s.project_id and p.tenant_id = s.tenant_id
+             where s.id = $1",
+            session.0,
+        );
+        Ok(found.fetch_optional(&self.pool).await?.map(|row| (TenantId(row.tenant_id), ProjectId(row.id))))
+    }
+
+    /// The project that a session is about as it stands, if it has one.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn standing_of_session(&self, session: SessionId) -> Result<Option<Standing>, StoreError> {
+        let Some((_, id)) = self.project_of_session(session).await? else { return Ok(None) };
+        let unknown = |what: &str| StoreError::Corrupt(format!("the status of a {what} is unknown"));
+        let project = sqlx::query!("select goal, status, plan_version from projects where id = $1", id.0);
+        let Some(project) = project.fetch_optional(&self.pool).await? else { return Ok(None) };
+        let tasks = sqlx::query!(
+            "select key, title, depends_on, status from project_tasks where project_id = $1 order by position",
+            id.0,
+        );
+        let tasks = tasks.fetch_all(&self.pool).await?.into_iter().map(|row| {
+            let status = TaskStatus::parse(&row.status).ok_or_else(|| unknown("task"))?;
+            Ok(TaskStanding { key: row.key, title: row.title, depends_on: row.depends_on, status })
+        });
+        let results = sqlx::query!(
+            r#"
+            select t.key, left(coalesce(p.output ->> 'response', p.output::text, ''), $2) as "result!"
+            from (
+                select key, execution_id, finished_at from project_tasks
+                where project_id = $1 and status = 'completed' order by finished_at desc limit $3
+            ) t join execution_payloads p on p.execution_id = t.execution_id
+            order by t.finished_at desc, t.key
+            "#,
+            id.0,
+            RESULT_CHARS,
+            RESULTS,
+        );
+        let results = results.fetch_all(&self.pool).await?.into_iter().map(|row| (row.key, row.result));
+        Ok(Some(Standing {
+            goal: project.goal,
+            status: ProjectStatus::parse(&project.status).ok_or_else(|| unknown("project"))?,
+            plan_version: project.plan_version,
+            tasks: tasks.collect::<Result<_, StoreError>>()?,
+            results: results.collect(),
+        }))
+    }
+}
