@@ -3,6 +3,8 @@
 //! A statement takes its snapshot when it begins. Then it locks the worker's row and the rows it writes (it waits
 //! for them or skips them) and checks the newest version of each locked row. All other reads use the older
 //! snapshot. Its writes become visible when it commits, which also releases its locks.
+//!
+//! The file is long because it is one protocol: each statement's locks are read beside those of the others.
 
 use std::fmt;
 

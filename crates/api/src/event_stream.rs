@@ -74,7 +74,7 @@ impl Subscription {
 }
 
 #[derive(Debug)]
-pub(crate) struct Hub {
+pub(crate) struct EventStreams {
     subscribes: mpsc::Sender<Stream>,
     slots: StreamSlots,
     _task: AbortOnDropHandle<()>,
@@ -88,7 +88,7 @@ struct Stream {
     frames: mpsc::Sender<Frame>,
 }
 
-impl Hub {
+impl EventStreams {
     pub(crate) fn spawn(
         store: Store,
         looks: BoxStream<'static, Look>,
@@ -384,7 +384,7 @@ mod tests {
         follower.add(first);
         follower.add(second);
         assert_eq!(shown().as_deref(), Some("2"));
-        // The hub notices readers that hang up at its next read.
+        // The event_stream notices readers that hang up at its next read.
         drop((first_reader, second_reader));
         assert!(follower.read().await);
         assert_eq!(shown().as_deref(), Some("0"));

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalog::Catalog,
-    hub::Hub,
+    event_stream::EventStreams,
     key_cache::KeyCache,
     looks::{Look, TextDelta},
     platform_health::PlatformHealth,
@@ -170,7 +170,7 @@ pub(crate) struct Shared {
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
-    pub(crate) hub: Hub,
+    pub(crate) event_stream: EventStreams,
     pub(crate) session_watch: SessionWatch,
     session_limit: OnceCell<Option<SessionLimit>>,
     /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
@@ -206,7 +206,7 @@ impl ApiState {
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),
             session_watch: SessionWatch::spawn(store.clone(), shutdown.clone()),
-            hub: Hub::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
+            event_stream: EventStreams::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
             prices,

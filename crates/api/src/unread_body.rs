@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_reach_clients_that_send_first() {
+    async fn refusal_before_body_is_read_reaches_client() {
         let mut client = TcpStream::connect(server().await).await.unwrap();
         let body = vec![b'x'; 4 * 1024 * 1024 + 1];
         // All on one connection: each response must leave it usable.

@@ -26,8 +26,8 @@ pub struct Gathered {
     pub model_ref: Option<String>,
 }
 
-/// Collects calls and model from the decoded bodies (`store::body`) of an execution's steps, in step order. A body
-/// of another shape is ignored.
+/// Collects calls and model from the decoded bodies (`history/body.rs` of the store) of an execution's steps, in step
+/// order. A body of another shape is ignored.
 #[must_use]
 pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
     let mut noted = Vec::new();

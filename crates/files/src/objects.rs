@@ -20,8 +20,9 @@ use uuid::Uuid;
 
 use super::FilesError;
 
-/// Limit of a connection attempt, and longest silence of the store.
+/// Longest wait for a connection to the object store.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Longest silence within an answer of the object store.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Retries of one request within this time; afterwards the execution is retried.
 const RETRIES: usize = 3;

@@ -162,7 +162,7 @@ proptest! {
                 prop_assert_eq!(resolved.arguments.pointer(pointer), Some(&stored));
                 prop_assert_eq!(stored, value);
             }
-            other @ (Resolution::Waiting(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => {
+            other @ (Resolution::Waiting(_) | Resolution::Unmet { .. } | Resolution::Invalid(_)) => {
                 prop_assert!(false, "{:?}", other);
             }
         }
@@ -206,7 +206,7 @@ proptest! {
         if !has_references {
             match resolution {
                 Resolution::Ready(resolved) => prop_assert_eq!(resolved.arguments, arguments),
-                other @ (Resolution::Waiting(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => {
+                other @ (Resolution::Waiting(_) | Resolution::Unmet { .. } | Resolution::Invalid(_)) => {
                     prop_assert!(false, "{:?}", other);
                 }
             }

@@ -24,7 +24,7 @@ pub enum Resolution {
     /// The call waits for values that do not exist yet.
     Waiting(Vec<Missing>),
     /// The condition does not hold; a later write may change that.
-    Held {
+    Unmet {
         /// The condition as the model wrote it.
         condition: String,
     },
@@ -96,7 +96,7 @@ impl PlannedCall {
         if let Some(condition) = &self.condition {
             match met(condition, &read, &is_pending) {
                 Met::Yes => {}
-                Met::No => return Resolution::Held { condition: condition.to_string() },
+                Met::No => return Resolution::Unmet { condition: condition.to_string() },
                 Met::NotYet(missing) => return Resolution::Waiting(missing),
             }
         }

@@ -107,7 +107,7 @@ fn awaited(is_pending: bool) -> Access {
 fn ready(call: &PlannedCall, state: &StateLog) -> Resolved {
     match call.resolve(state, &|_| Access::Open) {
         Resolution::Ready(resolved) => resolved,
-        other @ (Resolution::Waiting(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
+        other @ (Resolution::Waiting(_) | Resolution::Unmet { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
     }
 }
 
@@ -121,7 +121,7 @@ fn missing(call: &PlannedCall, state: &StateLog, pending: &[&str]) -> Vec<String
                 format!("{}: {}", missing.argument, paths.join(", "))
             })
             .collect(),
-        other @ (Resolution::Ready(_) | Resolution::Held { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
+        other @ (Resolution::Ready(_) | Resolution::Unmet { .. } | Resolution::Invalid(_)) => panic!("{other:?}"),
     }
 }
 
@@ -310,7 +310,7 @@ fn earlier_writer_blocks_overlapping_paths_per_instance() {
 fn condition_tests_truth_and_awaits_writers_and_approvals() {
     let call = |when: &str| read(json!({"n": 1, "_when": when})).unwrap();
     let held = |when: &str, state: Value| match call(when).resolve(&log(&state), &|_| Access::Open) {
-        Resolution::Held { condition } => condition == when,
+        Resolution::Unmet { condition } => condition == when,
         Resolution::Ready(_) => false,
         other @ (Resolution::Waiting(_) | Resolution::Invalid(_)) => panic!("{other:?}"),
     };

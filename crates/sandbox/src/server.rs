@@ -360,8 +360,8 @@ mod tests {
         socket.connect(address).await.unwrap()
     }
 
-    /// Sends a request and reads the head of the answer.
-    async fn is_served(client: &mut TcpStream) {
+    /// Sends a request and asserts that its answer begins with status 200.
+    async fn assert_served(client: &mut TcpStream) {
         client.write_all(ASK).await.unwrap();
         let mut head = [0; 12];
         timeout(PATIENCE, client.read_exact(&mut head)).await.expect("it is served in time").unwrap();
@@ -377,7 +377,7 @@ mod tests {
             // Until the server closes: it takes no more requests once it cannot send answers.
             tokio::spawn(async move { while client.write_all(ASK).await.is_ok() {} })
         });
-        is_served(&mut third).await;
+        assert_served(&mut third).await;
         silent.iter().for_each(JoinHandle::abort);
         server.abort();
     }
@@ -386,7 +386,7 @@ mod tests {
     async fn idle_connections_do_not_block_other_callers() {
         let (address, server) = two_places(Duration::from_millis(100), PATIENCE, PATIENCE).await;
         let _silent = [connect(address).await, connect(address).await];
-        is_served(&mut connect(address).await).await;
+        assert_served(&mut connect(address).await).await;
         server.abort();
     }
 
@@ -394,7 +394,7 @@ mod tests {
     async fn old_connection_closes_after_its_answer() {
         let (address, server) = two_places(PATIENCE, Duration::from_millis(100), PATIENCE).await;
         let mut client = connect(address).await;
-        is_served(&mut client).await;
+        assert_served(&mut client).await;
         let mut left = Vec::new();
         timeout(PATIENCE, client.read_to_end(&mut left)).await.expect("it is closed").unwrap();
         server.abort();

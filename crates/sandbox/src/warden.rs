@@ -122,7 +122,7 @@ fn start(setup: &Setup, work: &Path, channel: UnixStream) -> io::Result<Pid> {
     Ok(Pid::from_child(&command.spawn()?))
 }
 
-/// Waits for the end of the first process, the deadline, an exceeded limit or the end of the service.
+/// Waits until the first process ends, the deadline passes, a limit is exceeded, or the service closes the connection.
 fn attend(
     first: Pid,
     setup: &Setup,

@@ -43,7 +43,7 @@ impl Model for Machine {
                 actions.push(Action::Die(transaction.clone()));
             }
         }
-        for message in state.numbers() {
+        for message in state.indexes() {
             let is_locked = holder(state, Row::Execution(message), usize::MAX).is_some();
             if state.message(message).status == Status::Runnable && !is_locked {
                 actions.push(Action::Claim(message));
@@ -81,7 +81,7 @@ impl Machine {
         if state.left.interrupts > 0 {
             begin(Task::Interrupt);
         }
-        for message in state.numbers() {
+        for message in state.indexes() {
             let status = state.message(message).status;
             if status == Status::Unsent {
                 begin(Task::Send(message));

@@ -195,8 +195,8 @@ impl State {
         &mut self.messages[usize::from(at)]
     }
 
-    /// Returns the numbers of all messages.
-    pub(crate) fn numbers(&self) -> std::ops::Range<u8> {
+    /// Returns the indexes of all messages.
+    pub(crate) fn indexes(&self) -> std::ops::Range<u8> {
         0..u8::try_from(self.messages.len()).unwrap_or(u8::MAX)
     }
 
@@ -206,7 +206,7 @@ impl State {
             let Message { status, number, .. } = self.message(*at);
             status == Status::Queued && number > after
         };
-        self.numbers().filter(is_behind).min_by_key(|&at| self.message(at).number)
+        self.indexes().filter(is_behind).min_by_key(|&at| self.message(at).number)
     }
 }
 

@@ -21,7 +21,7 @@ pub const NOTHING_STUCK: &str = "when no action is possible, every message has e
 pub(super) fn all() -> Vec<Property<Machine>> {
     vec![
         Property::always(ONE_TURN, |_, state: &State| {
-            state.numbers().all(|at| !may_run(state.message(at)) || state.running == Some(at))
+            state.indexes().all(|at| !may_run(state.message(at)) || state.running == Some(at))
         }),
         Property::always(TURN_LIVES, |_, state: &State| match state.running {
             Some(running) => may_run(state.message(running)),
@@ -33,7 +33,7 @@ pub(super) fn all() -> Vec<Property<Machine>> {
             state.messages.iter().filter(|message| may_run(**message)).all(is_first)
         }),
         Property::always(POLICY_HOLDS, |machine: &Machine, state: &State| {
-            state.numbers().all(|at| policy_holds(machine, state, at))
+            state.indexes().all(|at| policy_holds(machine, state, at))
         }),
         Property::always(NO_DEADLOCK, |machine: &Machine, state: &State| !machine.is_deadlocked(state)),
         Property::always(NOTHING_STUCK, |machine: &Machine, state: &State| {

@@ -48,7 +48,7 @@ impl Shell {
         self.run_with(arguments, "").await
     }
 
-    /// Runs a command with this text as its standard input.
+    /// Runs a command with `input` as its standard input.
     async fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
         std::fs::write(self.dir.path().join(".input"), input).unwrap();
         let mut command = Command::new(PROGRAM);

@@ -239,8 +239,8 @@ pub(crate) fn client() -> reqwest::Client {
     http::client(&HttpOptions::default()).unwrap()
 }
 
-/// Returns true if the machine allows a mode. Does not use the sandbox, so that a sandbox which wrongly refuses
-/// fails.
+/// Returns true if the machine allows a mode for the user, and the user is not the test's own under another name. Does
+/// not use the sandbox, so that one which wrongly does not start fails its tests.
 pub(crate) fn is_allowed(mode: Mode, user: As) -> bool {
     if user == As::Unprivileged && !geteuid().is_root() {
         // The same as `Self_`.

@@ -230,7 +230,7 @@ async fn repeated_key_gives_the_same_message() {
 }
 
 #[tokio::test]
-async fn full_session_takes_no_message() {
+async fn full_session_refuses_messages() {
     let service = Service::start().await;
     let session = service.begin(json!({})).await;
     for full in ["turns = 10000", "turns = 1, bytes = 33554432"] {

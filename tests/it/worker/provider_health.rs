@@ -124,8 +124,8 @@ fn outage(fleet: &Fleet) -> (Arc<AtomicBool>, Arc<AtomicUsize>) {
     (is_down, failures)
 }
 
-/// A worker with this limit on every model of the endpoint under test.
-fn limited(fleet: &Fleet, limit: LimitConfig) -> FleetWorker {
+/// Starts a worker with this limit on the provider under test.
+fn worker_with_limit(fleet: &Fleet, limit: LimitConfig) -> FleetWorker {
     let mut config = fleet.config();
     config.llm.providers.get_mut("custom").unwrap().limits = vec![limit];
     fleet.worker_with(|_| WorkerBuilder::new(config))
@@ -466,7 +466,7 @@ async fn calls_at_a_time_hold(fleet: Fleet, limit: LimitConfig, learns: Duration
         noted.lock().unwrap().push(Instant::now());
         reply_text("{}").delay(TAKES)
     });
-    let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
+    let workers = [worker_with_limit(&fleet, limit.clone()), worker_with_limit(&fleet, limit)];
     let alive = "select count(*) from workers where dead_at is null";
     until_count(&fleet, "both workers are there", alive, |count| count == 2).await;
     tokio::time::sleep(learns).await;
@@ -511,7 +511,7 @@ async fn concurrency_slot_is_freed_by_any_end() {
         fleet.llm.push(reply_text("{}").before(ev_gate(gate)));
     }
     fleet.llm.answer_with(|_| reply_text("{}"));
-    let worker = limited(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
+    let worker = worker_with_limit(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
     for (on_exhausted, ends) in [(OnExhausted::Fail, "budget_exhausted"), (OnExhausted::Park, "budget")] {
         let mut poor = fleet.new_execution("d", json!({})).await;
         poor.budget = Some(BudgetSpec { max_tokens: Some(1), on_exhausted, ..BudgetSpec::default() });
@@ -540,7 +540,7 @@ async fn waiters_for_a_slot_park_once() {
     let gate = Gate::new();
     fleet.llm.push(reply_text("{}").before(ev_gate(&gate)));
     fleet.llm.answer_with(|_| reply_text("{}"));
-    let _worker = limited(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
+    let _worker = worker_with_limit(&fleet, LimitConfig { max_concurrency: Some(1), ..any_model() });
     let first = fleet.submit("d", json!({})).await;
     gate.reached().await;
     submit_many(&fleet, 20).await;
@@ -607,7 +607,7 @@ async fn requests_a_minute_hold(fleet: Fleet, executions: usize) {
     const JUMP: Duration = Duration::from_secs(10);
     fleet.llm.answer_with(|_| reply_text("{}"));
     let limit = LimitConfig { requests_per_minute: Some(PER_MINUTE), ..any_model() };
-    let workers = [limited(&fleet, limit.clone()), limited(&fleet, limit)];
+    let workers = [worker_with_limit(&fleet, limit.clone()), worker_with_limit(&fleet, limit)];
     submit_many(&fleet, executions).await;
     let parked = "select count(*) from executions where wait_reason = 'rate_limit'";
     until_count(&fleet, "most wait for the rate", parked, |count| count >= executions as i64 - 5).await;

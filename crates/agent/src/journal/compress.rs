@@ -77,7 +77,7 @@ impl Journal {
                 self.writer.settle(route, &key, Took::Counted(reply.usage));
                 (reply.message.text().into_owned(), self.writer.step_usage(route, reply.usage))
             }
-            // Even the excerpts are too long: drop the messages and say so.
+            // Even the excerpts are too long: a note with the number of messages left out replaces the summary.
             Err(error) if error.class() == FailureClass::ContextLimit => {
                 self.writer.settle(route, &key, Took::Nothing);
                 (format!("{} earlier messages were left out.", range.len()), StepUsage::default())

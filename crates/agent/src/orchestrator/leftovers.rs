@@ -42,7 +42,7 @@ pub(super) fn classify(slots: &[ScheduledCall], stranded: &[Stranded], state: &S
         &|call| call.missing().iter().find_map(gate).map(Leftover::Hold),
         &|call| untaken_branch(slots, call),
         &|call| match &call.lacks {
-            Resolution::Held { condition } => Some(Leftover::Unrun(Unrun::HeldCondition(condition.clone()))),
+            Resolution::Unmet { condition } => Some(Leftover::Unrun(Unrun::UnmetCondition(condition.clone()))),
             Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Invalid(_) => None,
         },
         &|call| dependency_failed(slots, call),
@@ -63,7 +63,7 @@ impl Stranded {
     fn missing(&self) -> &[Missing] {
         match &self.lacks {
             Resolution::Waiting(missing) => missing,
-            Resolution::Ready(_) | Resolution::Held { .. } | Resolution::Invalid(_) => &[],
+            Resolution::Ready(_) | Resolution::Unmet { .. } | Resolution::Invalid(_) => &[],
         }
     }
 }

@@ -340,7 +340,7 @@ impl<'a> Tick<'a> {
                 "status": "skipped_branch",
                 "message": "the call reads an alternative that its producer did not take; it did not run",
             })),
-            Unrun::HeldCondition(condition) => {
+            Unrun::UnmetCondition(condition) => {
                 Reply::skipped(json!({ "status": "held_condition", "condition": condition }))
             }
             Unrun::Superseded => Reply::skipped(json!({

@@ -97,7 +97,7 @@ impl Playing {
                     assert!(!self.running.contains(&index), "{index} runs and is answered");
                     let fate = match unrun {
                         Unrun::Error(_) => Fate::Failed,
-                        Unrun::UntakenBranch | Unrun::HeldCondition(_) | Unrun::Superseded => Fate::Skipped,
+                        Unrun::UntakenBranch | Unrun::UnmetCondition(_) | Unrun::Superseded => Fate::Skipped,
                     };
                     assert_eq!(self.fates[index].replace(fate), None, "{index} is answered twice");
                 }

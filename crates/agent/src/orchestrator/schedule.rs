@@ -65,12 +65,12 @@ pub(crate) enum Command {
 /// Reason why a call did not run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Unrun {
-    /// An error, which the model gets.
+    /// The call is invalid; the model receives this error.
     Error(CallError),
     /// The call reads an alternative that its producer did not write.
     UntakenBranch,
     /// The call's condition does not hold.
-    HeldCondition(String),
+    UnmetCondition(String),
     /// A later output of the same reply replaces this one.
     Superseded,
 }
@@ -234,7 +234,7 @@ impl Schedule {
                         index = 0;
                         continue;
                     }
-                    Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Held { .. } => {}
+                    Resolution::Ready(_) | Resolution::Waiting(_) | Resolution::Unmet { .. } => {}
                 }
             }
             index += 1;
@@ -333,7 +333,7 @@ impl Schedule {
     fn answer(&mut self, index: usize, unrun: Unrun, commands: &mut Vec<Command>) {
         let fate = match unrun {
             Unrun::Error(_) => Fate::Failed,
-            Unrun::UntakenBranch | Unrun::HeldCondition(_) | Unrun::Superseded => Fate::Skipped,
+            Unrun::UntakenBranch | Unrun::UnmetCondition(_) | Unrun::Superseded => Fate::Skipped,
         };
         self.set(index, |_| Progress::Done(fate));
         commands.push(Command::Answer { index, unrun });

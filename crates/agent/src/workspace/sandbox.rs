@@ -336,7 +336,7 @@ enum Content {
     New(Bytes, bool),
 }
 
-/// The entry as announced, without the hash of a file: for the limits.
+/// The entry with its announced size and a hash of zeros: enough to check the limits before a file is stored.
 fn announced(entry: &Entry) -> WorkspaceEntry {
     let node = match &entry.node {
         Node::File { bytes, .. } => WorkspaceNode::File { hash: [0; 32], bytes: *bytes, is_executable: false },

@@ -129,7 +129,8 @@ impl Store {
     /// Opens the pools without waiting for a connection: a process starts while Postgres is away and recovers by
     /// itself.
     ///
-    /// # Errors The URL cannot be read.
+    /// # Errors
+    /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let patience = options.acquire_timeout;
         let pool = open_pool(options.session([])?, options.max_connections, patience);

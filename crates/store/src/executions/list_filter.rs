@@ -30,7 +30,7 @@ pub struct ListFilter {
     pub created_after: Option<DateTime<Utc>>,
     /// Submitted before this time.
     pub created_before: Option<DateTime<Utc>>,
-    /// Only those older than this one, the last of the previous page.
+    /// Only executions older than this one, the last of the previous page.
     pub before: Option<ExecutionId>,
     /// Most rows.
     pub limit: i64,

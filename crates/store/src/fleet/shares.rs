@@ -1,5 +1,5 @@
-//! Recent usage of tenants, as one process knows it: tokens, or the time of places on workers where that is more,
-//! halved every five minutes. Claims order tenants by it.
+//! Recent usage of tenants, as one process knows it: tokens, or the time for which permits of workers were held where
+//! that is more, halved every five minutes. Claims order tenants by it.
 //!
 //! A claim is charged with the usual usage of an attempt, because the actual usage is known only at its end,
 //! which corrects the charge. Charges of other processes come with `exchange_usage`, every few seconds. Nothing

@@ -209,8 +209,7 @@ impl HeartbeatConnection {
     /// Extends the lease to `lease` from now and publishes the memory of the process. An expired lease that was
     /// not reaped is renewed only if the server caused the gap: Postgres was down, or this process `was_awake`
     /// without an answer (core-rules 4). Otherwise the process slept through its lease, and the id is declared
-    /// dead (core-rules 2). Not durable: a renewal lost in a server crash is followed by the next two seconds
-    /// later.
+    /// dead (core-rules 2). Not durable: a renewal lost in a server crash is followed by the next.
     ///
     /// # Errors
     /// Postgres is unavailable; the next call reconnects.
@@ -231,7 +230,7 @@ impl HeartbeatConnection {
         let renewed = sqlx::query!(
             r#"
             with me as materialized (
-                -- Against burials, which take this row before they look at the heartbeat.
+                -- Serialises with the reaper, which locks this row before it reads the heartbeat.
                 select id from workers where id = $1 and dead_at is null for key share
             ),
             newest as materialized (
@@ -241,7 +240,7 @@ impl HeartbeatConnection {
             )
             update worker_heartbeats
             set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes),
-                -- Twice in a lease is the least that goes for no gap.
+                -- A renewal later than half a lease after the one before counts as a gap.
                 steady_since = case
                     when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then steady_since else clock_timestamp()
                 end

@@ -88,9 +88,10 @@ impl Store {
     }
 
     /// The recorded steps of an execution, in order; at most `limit` after `after`. Bodies are as stored
-    /// (`store::body`) and empty unless asked for.
+    /// (`history/body.rs`) and empty unless asked for.
     ///
-    /// # Errors Postgres is unavailable.
+    /// # Errors
+    /// Postgres is unavailable.
     pub async fn list_steps(
         &self,
         id: ExecutionId,

@@ -82,7 +82,7 @@ pub(super) async fn read_month(
 }
 
 impl Store {
-    /// True if the execution is a run that has reserved its budget from a month of its schedule.
+    /// True if the execution is a scheduled run whose budget is taken from its schedule's monthly budget.
     ///
     /// # Errors
     /// Postgres is unavailable.

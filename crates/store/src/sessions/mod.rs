@@ -11,4 +11,4 @@ mod transcript;
 pub use activity::{ActiveCall, Activity, NumberedTurn, SubAgent, TurnUnderWay};
 pub use fold::SessionMessage;
 pub use read::{Begun, NewSession, Session, SessionState, StopReason};
-pub use send::{Arrival, MAX_QUEUED, MAX_TRANSCRIPT_BYTES, MAX_TURNS, Sent, SessionLimit, Stopped};
+pub use send::{Arrival, MAX_MESSAGES, MAX_QUEUED, MAX_TRANSCRIPT_BYTES, Sent, SessionLimit, Stopped};

@@ -14,7 +14,7 @@ use longhaul_shared::domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, Se
 /// Most messages that wait for their turn in one session.
 pub const MAX_QUEUED: i64 = 100;
 /// Most messages of callers in one session.
-pub const MAX_TURNS: i32 = 10_000;
+pub const MAX_MESSAGES: i32 = 10_000;
 /// Bytes of a transcript from which on no message is accepted: a worker reads it whole.
 pub const MAX_TRANSCRIPT_BYTES: i64 = 32 * 1024 * 1024;
 /// Most tries to lock the execution that has the turn before the session: the turn may pass on in between.
@@ -41,7 +41,7 @@ pub enum Sent {
     TooManyRunning,
     /// An upload that the message names is gone.
     FileGone,
-    /// The session has [`MAX_TURNS`] messages, or [`MAX_TRANSCRIPT_BYTES`].
+    /// The session has [`MAX_MESSAGES`] messages, or [`MAX_TRANSCRIPT_BYTES`].
     Full,
     /// The tenant has no such session.
     NotFound,
@@ -124,7 +124,7 @@ impl Store {
             transaction.rollback().await?;
             return self.holder_of_key(execution).await;
         }
-        if locked.turns >= MAX_TURNS || locked.bytes >= MAX_TRANSCRIPT_BYTES {
+        if locked.turns >= MAX_MESSAGES || locked.bytes >= MAX_TRANSCRIPT_BYTES {
             return Ok(Sent::Full);
         }
         if is_spent(&mut transaction, session).await? {

@@ -35,9 +35,9 @@ use crate::any_tool::AnyTool;
 const MAX_TOOLS: usize = 512;
 /// Pages of one listing, so that a server cannot page forever.
 const MAX_PAGES: usize = 64;
-/// Bytes of one tool's description.
+/// Maximum bytes of a tool's description; the rest is cut.
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
-/// Bytes of one tool's schema.
+/// Maximum bytes of a tool's schema; a tool with a larger one is left out.
 const MAX_SCHEMA_BYTES: usize = 128 * 1024;
 /// Bytes of an error's text. Results are truncated by the toolbox to the agent's limit.
 const MAX_ERROR_BYTES: usize = 2_048;

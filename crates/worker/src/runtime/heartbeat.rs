@@ -69,12 +69,12 @@ impl Awake {
         Self { last_look: Moment::now(), gap, has_slept: false }
     }
 
-    fn look(&mut self) {
+    fn check(&mut self) {
         self.has_slept |= self.last_look.elapsed() > self.gap;
         self.last_look = Moment::now();
     }
 
-    fn is_so(&self) -> bool {
+    fn was_awake(&self) -> bool {
         !self.has_slept
     }
 }
@@ -112,16 +112,17 @@ async fn beat(
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
-        awake.look();
+        awake.check();
         // After a suspension the tick is old because the process itself was stopped.
-        if awake.is_so() && tick.age() > times.wedged {
+        if awake.was_awake() && tick.age() > times.wedged {
             tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
             std::process::abort();
         }
         let memory = resident().and_then(|bytes| i64::try_from(bytes).ok());
         let asked_at = Moment::now();
-        let renewed = tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.is_so())).await;
-        awake.look();
+        let renewed =
+            tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.was_awake())).await;
+        awake.check();
         pause = match renewed {
             Ok(Ok(Renewal::Renewed)) => {
                 lease.renewed(asked_at, times.lease);
@@ -153,13 +154,13 @@ mod tests {
     #[test]
     fn suspended_process_is_not_reported_awake() {
         let mut awake = Awake::since_now(Duration::from_secs(3_600));
-        awake.look();
-        assert!(awake.is_so());
+        awake.check();
+        assert!(awake.was_awake());
         let mut slept =
             Awake { last_look: Moment::ago(Duration::from_secs(4)), ..Awake::since_now(Duration::from_secs(3)) };
-        slept.look();
-        assert!(!slept.is_so());
-        slept.look();
-        assert!(!slept.is_so(), "forgotten");
+        slept.check();
+        assert!(!slept.was_awake());
+        slept.check();
+        assert!(!slept.was_awake(), "forgotten");
     }
 }

@@ -261,7 +261,7 @@ pub(super) async fn ending(
     wait: Duration,
 ) -> Result<Ending, ContractError> {
     // The execution is stored: an error of the wait would make the caller send the request again.
-    let _ = state.hub.wait_until_over(tenant, id, wait).await;
+    let _ = state.event_stream.wait_until_over(tenant, id, wait).await;
     recorded(state, &TenantScope::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
 }
 

@@ -26,8 +26,8 @@ use utoipa::ToSchema;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    event_stream::{Frame, Subscription},
     extract::{ExecutionPath, Params, take_reach},
-    hub::{Frame, Subscription},
     state::ApiState,
 };
 
@@ -123,7 +123,7 @@ async fn follow(state: &ApiState, tenant: TenantId, execution: ExecutionId, afte
     if news.iter().flatten().any(|news| news.is_over && news.last == after) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let subscription = state.hub.subscribe(tenant, execution, after).await?;
+    let subscription = state.event_stream.subscribe(tenant, execution, after).await?;
     let stream = Following { subscription, ready: Vec::new(), shutdown: state.shutdown.clone(), is_over: false };
     let events = stream::unfold(stream, |mut stream| async {
         stream.next().await.map(|event| (Ok::<_, Infallible>(event), stream))

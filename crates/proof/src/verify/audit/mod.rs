@@ -380,7 +380,7 @@ fn effects(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     }
 }
 
-/// No tree may spend more than its caps or keep a reservation, and each recorded turn must be charged.
+/// No tree may exceed its caps on calls and tokens or keep a reservation, and each recorded turn must be charged.
 fn budgets(evidence: &Evidence, findings: &mut Findings) {
     for budget in &evidence.budgets {
         let mut found = |what: String| findings.budgets.push(Finding::of(budget.root, what));

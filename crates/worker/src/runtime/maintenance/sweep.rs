@@ -31,7 +31,8 @@ const NET_EVERY: Duration = Duration::from_secs(30);
 const SERVED_EVERY: Duration = Duration::from_secs(2);
 /// Period of the quarantine duty, which notices a new build or the end of a canary.
 const QUARANTINE_EVERY: Duration = Duration::from_secs(2);
-const UNSERVED_EVERY: Duration = Duration::from_secs(5);
+/// Period of duties that make up for what a process that died left undone.
+const FALLBACK_EVERY: Duration = Duration::from_secs(5);
 /// Period of the fallback for lost wakes of decided requests, and the age up to which it looks for decisions:
 /// longer than any pause of the sweep. An older one wakes at its `wait_until`, which is never later than the next
 /// expiry.
@@ -120,23 +121,23 @@ const DUTIES: [Duty; 31] = [
     each_tick("advance schedules", |deps, _| Box::pin(advance_schedules(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
     each_tick("drive projects", |deps, _| Box::pin(drive_due(deps))),
-    each(UNSERVED_EVERY, "admit projects", |deps, _| Box::pin(admit(deps))),
+    each(FALLBACK_EVERY, "admit projects", |deps, _| Box::pin(admit(deps))),
     each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
-    each(UNSERVED_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
+    each(FALLBACK_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
     each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
     each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
     told(Duration::ZERO, "publish again", |deps| Box::pin(republish(deps)), show_backlogs),
     each(QUARANTINE_EVERY, "tend the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
-    each(UNSERVED_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
+    each(FALLBACK_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
     each(NET_EVERY, "wake what has no open child", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_childless(CHUNK)))
     }),
-    each(UNSERVED_EVERY, "wake what is not blocked", |deps, _| {
+    each(FALLBACK_EVERY, "wake what is not blocked", |deps, _| {
         Box::pin(announced(deps, deps.store.wake_unblocked(CHUNK as i32)))
     }),
     each_tick("tend model endpoints", |deps, _| Box::pin(deps.health.tend())),
     told(WORKERS_EVERY, COUNT_WORKERS, |deps| Box::pin(count_workers(deps)), |_| ()),
-    each(UNSERVED_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
+    each(FALLBACK_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
     each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
     each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
         Box::pin(async {
