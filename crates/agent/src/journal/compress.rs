@@ -16,7 +16,7 @@ use super::{
     budget::Took,
     message_bytes, preview, read_body, recorded_message,
 };
-use crate::messages::hash_parts;
+use crate::messages::{BYTES_PER_TOKEN, hash_parts};
 
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
     number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
@@ -25,8 +25,6 @@ const INSTRUCTION: &str = "You compress the middle of a conversation between an 
 const PREFACE: &str = "[Earlier messages were replaced by this summary]\n";
 /// Maximum bytes of one message in the summary's prompt.
 const MAX_EXCERPT_BYTES: usize = 8 * 1024;
-/// Average transcript bytes per token.
-const BYTES_PER_TOKEN: usize = 4;
 
 /// The body of a compression step.
 #[derive(Debug, Serialize, Deserialize)]
