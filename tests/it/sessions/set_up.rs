@@ -84,7 +84,8 @@ async fn set_up_follows_the_seeds_order() {
     let first = sent(&service);
     assert_eq!(first.iter().map(|(role, _)| role.as_str()).collect::<Vec<_>>(), ["system", "system", "system", "user"]);
     assert_eq!(first[0].1, "You are patient.\n\ntalk");
-    assert!(first[1].1.starts_with("Recent episodes\n- episode 6\n"), "the last twenty: {}", first[1].1);
+    assert!(first[1].1.starts_with("Memory\nMaterial from earlier conversations"), "{}", first[1].1);
+    assert!(first[1].1.contains("\n\nRecent episodes\n- episode 6\n"), "the last twenty: {}", first[1].1);
     assert!(first[1].1.ends_with("Relevant memories\n- answer 1 about one #books"), "{}", first[1].1);
     assert_eq!(first[2].1, "Project\nBooks: close the year.");
 
@@ -163,7 +164,8 @@ async fn memory_and_project_are_asked_at_once() {
     let session = service.begin(json!({})).await;
     service.say(&session, "one").await;
     let texts: Vec<String> = sent(&service).into_iter().map(|(_, text)| text).collect();
-    assert_eq!(texts[1..], ["Recent episodes\n- a", "Project\nb", "one"]);
+    assert!(texts[1].ends_with("\n\nRecent episodes\n- a"), "{}", texts[1]);
+    assert_eq!(texts[2..], ["Project\nb", "one"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
