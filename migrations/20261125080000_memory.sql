@@ -10,15 +10,16 @@ create table memory_sources (
     agent_version_id uuid not null,
     scope text not null,
     is_session boolean not null,
-    -- Number of the last exchange that was taken. It is never taken again, also after it was forgotten.
-    taken int not null default 0,
-    -- Counts the executions that were noted, so that one that begins while others are taken is not overlooked.
-    noted int not null default 1,
+    -- Number of the last exchange that was taken or forgotten. It is never taken again.
+    taken int not null,
+    -- Number of the last exchange that was noted, so that one that begins while others are taken is not overlooked.
+    noted int not null,
     created_at timestamptz not null,
     -- Next look at whether it has ended; null while nothing is left to take.
     check_at timestamptz
 ) with (fillfactor = 70);
 create index memory_sources_due on memory_sources (check_at) where check_at is not null;
+create index memory_sources_agent on memory_sources (tenant_id, agent_key, id);
 
 -- Executions that take exchanges. Their journals hold copies of them.
 create table memory_updates (
@@ -43,8 +44,8 @@ create table memory_episodes (
     call_key bytea not null,
     -- Number of the exchange in its source; 0 for a call.
     exchange int not null,
-    -- Execution that wrote it.
-    written_by uuid not null,
+    -- Execution that wrote it; null once a caller changed it.
+    written_by uuid,
     content text not null check (char_length(content) between 1 and 10000),
     -- SHA-256 of the content: precondition of a change.
     hash bytea not null,

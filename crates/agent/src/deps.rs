@@ -40,6 +40,8 @@ pub struct AgentDeps {
     pub files: Files,
     /// The sandbox of the tools of workspaces; `None` if the worker has none.
     pub workspaces: Option<SandboxClient>,
+    /// True unless the deployment has switched memory off.
+    pub has_memory: bool,
     /// Limits concurrent tool calls.
     pub call_permits: CallPermits,
     pub context: Context,

@@ -8,6 +8,7 @@ use longhaul_sdk::{
 };
 use longhaul_shared::domain::{CallError, CallErrorKind, EpisodeId};
 use longhaul_store::{
+    StoreError,
     database::retry::patiently,
     memory::{FoundEpisode, MemoryPlace, Note, Remembered},
 };
@@ -16,12 +17,11 @@ use serde_json::json;
 
 use super::{
     Agent,
-    journal::{Writer, from_store},
+    journal::{Writer, from_store, indented},
+    messages::BYTES_PER_TOKEN,
     ready_call::{HostToolAnswer, ReadyCall},
 };
 
-/// Average bytes of text per token.
-const BYTES_PER_TOKEN: usize = 4;
 /// Looks for memories while others are being forgotten.
 const TRIES: usize = 3;
 /// Maximum bytes of one memory in a prompt.
@@ -39,20 +39,6 @@ struct RecallArguments {
 }
 
 impl Writer {
-    /// Notes that memory takes what this execution says, if its agent remembers it. Before its prompt is recorded, so
-    /// that nothing is said that is not noted.
-    ///
-    /// # Errors
-    /// An interrupt, or a failure of the store.
-    pub async fn begin_memory(&mut self, spec: &MemorySpec, depth: i16) -> Step<()> {
-        if spec.remembers(self.scope.session.is_some(), depth) {
-            let store = self.deps.store.clone();
-            let noted = patiently(store.trouble(), || store.note_memory_source(self.id, spec)).await;
-            self.memory = noted.map_err(from_store)?;
-        }
-        Ok(())
-    }
-
     /// The newest episodes, and memories that fit `message`, within the limits of `spec`. What is returned is noted as
     /// recalled.
     pub(super) async fn recall_for(
@@ -61,34 +47,38 @@ impl Writer {
         place: &MemoryPlace,
         message: &str,
     ) -> Result<Memories, ContextUnavailable> {
-        let failed = |error: &dyn std::fmt::Display| ContextUnavailable(error.to_string());
-        for _ in 0..TRIES {
-            let (memories, ids) = self.found_for(spec, place, message).await?;
-            let noted = self.deps.store.note_recalls(&ids, self.id, self.scope.session);
-            if ids.is_empty() || noted.await.map_err(|error| failed(&error))? {
-                return Ok(memories);
-            }
-        }
-        Err(ContextUnavailable("memories are being forgotten".into()))
+        let Some(indexes) = &self.deps.tools.indexes else {
+            return Err(ContextUnavailable("this worker has no retrieval".into()));
+        };
+        let found = async {
+            let query = indexes.memory_query(place, message, spec.recall_top_k).await?;
+            self.noting(|| async {
+                let recent = self.deps.store.recent_episodes(place, spec.recent_episodes.into()).await?;
+                let recalled = indexes.recall(place, &query).await?;
+                let is_new = |id: EpisodeId| !recent.iter().any(|episode| episode.id == id);
+                let found = recalled.episodes.into_iter().filter(|episode| is_new(episode.id));
+                let relevant = found.map(|episode| (episode.content, vec![episode.id])).chain(recalled.facts);
+                Ok(fitting(&recent, relevant, spec.prompt_tokens as usize * BYTES_PER_TOKEN))
+            })
+            .await
+        };
+        let found = found.await.map_err(|error| ContextUnavailable(error.to_string()))?;
+        found.ok_or_else(|| ContextUnavailable("memories are being forgotten".into()))
     }
 
-    async fn found_for(
-        &self,
-        spec: &MemorySpec,
-        place: &MemoryPlace,
-        message: &str,
-    ) -> Result<(Memories, Vec<EpisodeId>), ContextUnavailable> {
-        let store = &self.deps.store;
-        let failed = |error: &dyn std::fmt::Display| ContextUnavailable(error.to_string());
-        let recent = store.recent_episodes(place, spec.recent_episodes.into()).await.map_err(|error| failed(&error))?;
-        let recalled = match &self.deps.tools.indexes {
-            Some(indexes) => indexes.recall(place, message, spec.recall_top_k).await.map_err(|error| failed(&error))?,
-            None => return Err(ContextUnavailable("this worker has no retrieval".into())),
-        };
-        let is_new = |id: EpisodeId| !recent.iter().any(|episode| episode.id == id);
-        let found = recalled.episodes.into_iter().filter(|episode| is_new(episode.id));
-        let relevant = found.map(|episode| (episode.content, vec![episode.id])).chain(recalled.facts);
-        Ok(fitting(&recent, relevant, spec.prompt_tokens as usize * BYTES_PER_TOKEN))
+    /// What `find` returns, once its episodes are noted as recalled. `None` if each time one of them was forgotten
+    /// meanwhile.
+    async fn noting<T, F>(&self, find: impl Fn() -> F) -> Result<Option<T>, StoreError>
+    where
+        F: Future<Output = Result<(T, Vec<EpisodeId>), StoreError>>,
+    {
+        for _ in 0..TRIES {
+            let (found, ids) = find().await?;
+            if ids.is_empty() || self.deps.store.note_recalls(&ids, self.id, self.scope.session).await? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -127,7 +117,7 @@ fn fitting(
 fn shown(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_ITEM_BYTES);
     let cut = if end < text.len() { "…" } else { "" };
-    format!("{}{cut}", text[..end].replace('\n', "\n  "))
+    format!("{}{cut}", indented(&text[..end]))
 }
 
 /// Writes what the call asks to remember.
@@ -140,13 +130,13 @@ pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCa
         Ok(arguments) => arguments,
         Err(error) => return Ok(refused(agent, call, CallErrorKind::Structural, error.to_string())),
     };
-    let content = content.trim().replace('\0', "\u{fffd}");
+    let content = content.trim();
     if content.is_empty() || content.chars().count() > MAX_EPISODE_CHARS {
         let reason = format!("`content` has 1 to {MAX_EPISODE_CHARS} characters");
         return Ok(refused(agent, call, CallErrorKind::Structural, reason));
     }
     let (store, lease) = (journal.deps.store.clone(), journal.held_lease());
-    let note = Note { place: &place, session: journal.scope.session, call_key: &call.key, content: &content };
+    let note = Note { place: &place, session: journal.scope.session, call_key: &call.key, content };
     let written = patiently(store.trouble(), || store.remember(lease, &note));
     match written.await.map_err(from_store)? {
         Remembered::Written => Ok(answered(agent, call, "remembered".to_owned())),
@@ -171,24 +161,18 @@ pub(super) async fn recall(agent: &Agent, journal: &Writer, call: &ReadyCall) ->
     };
     let top_k = top_k.unwrap_or(agent.config.memory.recall_top_k).clamp(1, 20);
     let store = &journal.deps.store;
-    let mut tries = TRIES;
-    let recalled = loop {
-        let recalled = patiently(store.trouble(), || indexes.recall(place, &query, top_k)).await.map_err(from_store)?;
-        let of_facts = recalled.facts.iter().flat_map(|(_, episodes)| episodes);
-        let ids: Vec<EpisodeId> = recalled.episodes.iter().map(|episode| episode.id).chain(of_facts.copied()).collect();
-        let noted = patiently(store.trouble(), || store.note_recalls(&ids, journal.id, journal.scope.session));
-        if ids.is_empty() || noted.await.map_err(from_store)? {
-            break recalled;
-        }
-        tries -= 1;
-        if tries == 0 {
-            return Ok(refused(
-                agent,
-                call,
-                CallErrorKind::Runtime,
-                "memories are being forgotten; try again".to_owned(),
-            ));
-        }
+    let query = patiently(store.trouble(), || indexes.memory_query(place, &query, top_k)).await.map_err(from_store)?;
+    let found = patiently(store.trouble(), || {
+        journal.noting(|| async {
+            let recalled = indexes.recall(place, &query).await?;
+            let of_facts = recalled.facts.iter().flat_map(|(_, episodes)| episodes);
+            let ids = recalled.episodes.iter().map(|episode| episode.id).chain(of_facts.copied()).collect();
+            Ok((recalled, ids))
+        })
+    });
+    let Some(recalled) = found.await.map_err(from_store)? else {
+        let reason = "memories are being forgotten; try again".to_owned();
+        return Ok(refused(agent, call, CallErrorKind::Runtime, reason));
     };
     let memories: Vec<String> = recalled.episodes.into_iter().map(|episode| episode.content).collect();
     let facts: Vec<String> = recalled.facts.into_iter().map(|(sentence, _)| sentence).collect();

@@ -23,6 +23,6 @@ pub use bindings::{Bindings, DEFAULT_TIMEOUT, EmbeddingsBinding, Provider, Vecto
 pub use embeddings::{Embedded, MAX_BATCH_TEXTS};
 pub use error::{ContractFailure, FailureKind, RetrievalError, Stage};
 pub use ingest::{ChunkSettings, DocumentFormat, IncomingDocument, IngestedDocument};
-pub use memory::{Recalled, RecalledEpisode};
+pub use memory::{MemoryQuery, Recalled, RecalledEpisode};
 pub use own::OwnIndexes;
 pub use retrieve::{MAX_PARALLEL_INGESTIONS, Retrieved, Retriever};

@@ -2,6 +2,8 @@
 //! of memories are in Longhaul's own database, whatever the vector store of indexes is, so that forgetting is one
 //! transaction.
 
+use std::time::Duration;
+
 use longhaul_shared::domain::{
     EpisodeId,
     retrieval::{Hit, RelevanceKind, ScoreKind, branch_top_k, fuse, rank},
@@ -18,6 +20,17 @@ use super::{OwnIndexes, RetrievalError};
 const ALPHA: f64 = 0.5;
 /// Maximum bytes of a query; the rest is left out.
 const MAX_QUERY_BYTES: usize = 8_192;
+/// Longest wait for the embedding of a query. Then its words are the whole query.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A query in the memory of a place.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MemoryQuery {
+    words: String,
+    /// Model and embedding of the words, where they are of use and came in time.
+    embedding: Option<(String, Vec<f64>)>,
+    top_k: u32,
+}
 
 /// Memories that fit a query.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -38,29 +51,52 @@ pub struct RecalledEpisode {
 }
 
 impl OwnIndexes {
-    /// Recalls at most `top_k` episodes and as many facts. Without embeddings, or if their endpoint fails, by words
-    /// alone.
+    /// A query for at most `top_k` episodes and as many facts. It is embedded if the place has embeddings to compare
+    /// it with, and if the endpoint answers in time.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn recall(&self, place: &MemoryPlace, query: &str, top_k: u32) -> Result<Recalled, StoreError> {
-        let query = &query[..query.floor_char_boundary(MAX_QUERY_BYTES)];
-        if query.trim().is_empty() || top_k == 0 {
+    pub async fn memory_query(&self, place: &MemoryPlace, text: &str, top_k: u32) -> Result<MemoryQuery, StoreError> {
+        let words = text[..text.floor_char_boundary(MAX_QUERY_BYTES)].trim().to_owned();
+        let embedding = if words.is_empty() || top_k == 0 { None } else { self.embedding_of(place, &words).await? };
+        Ok(MemoryQuery { words, embedding, top_k })
+    }
+
+    async fn embedding_of(&self, place: &MemoryPlace, words: &str) -> Result<Option<(String, Vec<f64>)>, StoreError> {
+        let embedded = match self.embedding_model(place.tenant) {
+            Ok(Some(model)) if self.store().has_embeddings(place, &model).await? => {
+                tokio::time::timeout(PATIENCE, self.embed(place.tenant, &[words])).await
+            }
+            Ok(_) => return Ok(None),
+            Err(error) => Ok(Err(error)),
+        };
+        match embedded {
+            Ok(Ok(embedded)) => Ok(embedded.and_then(|(model, vectors)| Some((model, vectors.into_iter().next()?)))),
+            Ok(Err(error)) => {
+                tracing::warn!(error = %error, "memory is recalled by words alone");
+                Ok(None)
+            }
+            Err(_) => {
+                tracing::warn!("memory is recalled by words alone: the embedding is late");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Recalls what fits the query, by its words and by its embedding.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn recall(&self, place: &MemoryPlace, query: &MemoryQuery) -> Result<Recalled, StoreError> {
+        let MemoryQuery { words, embedding, top_k } = query;
+        if words.is_empty() || *top_k == 0 {
             return Ok(Recalled::default());
         }
-        let store = self.store();
-        let each = branch_top_k(top_k);
-        let keyword = store.matching_episodes(place, query, each).await?;
-        let nearest = match self.embed(place.tenant, &[query]).await {
-            Ok(Some((model, vectors))) => {
-                let vector = vectors.first().map(Vec::as_slice).unwrap_or_default();
-                store.nearest_episodes(place, (&model, vector), each).await?
-            }
-            Ok(None) => Vec::new(),
-            Err(error) => {
-                tracing::warn!(error = %error, "memory is recalled by words alone");
-                Vec::new()
-            }
+        let (store, each) = (self.store(), branch_top_k(*top_k));
+        let keyword = store.matching_episodes(place, words, each).await?;
+        let nearest = match embedding {
+            Some((model, vector)) => store.nearest_episodes(place, (model, vector), each).await?,
+            None => Vec::new(),
         };
         let hits = |found: Vec<FoundEpisode>, score_kind| {
             let hit = |found: FoundEpisode| Hit {
@@ -74,12 +110,12 @@ impl OwnIndexes {
         };
         let semantic = rank(hits(nearest, ScoreKind::Distance), RelevanceKind::Similarity);
         let keyword = rank(hits(keyword, ScoreKind::TsRank), RelevanceKind::KeywordScore);
-        let fused = fuse(semantic, keyword, ALPHA, top_k);
+        let fused = fuse(semantic, keyword, ALPHA, *top_k);
         let episodes = fused.into_iter().filter_map(|item| {
             let id = item.id.parse().ok()?;
             Some(RecalledEpisode { id, content: item.text, relevance: item.relevance_score })
         });
-        let facts = store.related_facts(place, query, top_k.into()).await?;
+        let facts = store.related_facts(place, words, (*top_k).into()).await?;
         let facts = facts.into_iter().map(|fact| {
             let sentence = format!("{} {} {}", fact.subject, fact.predicate, fact.object);
             (sentence, fact.episodes)
@@ -87,19 +123,22 @@ impl OwnIndexes {
         Ok(Recalled { episodes: episodes.collect(), facts: facts.collect() })
     }
 
-    /// Embeds those episodes that have no embedding yet. Does nothing where no embeddings are bound.
+    /// Embeds episodes. Does nothing where no embeddings are bound, or without pgvector.
     ///
     /// # Errors
     /// The endpoint fails; Postgres is unavailable.
     pub async fn embed_episodes(&self, place: &MemoryPlace, episodes: &[TakenEpisode]) -> Result<(), RetrievalError> {
-        let missing: Vec<&TakenEpisode> = episodes.iter().filter(|episode| !episode.is_embedded).collect();
-        let texts: Vec<&str> = missing.iter().map(|episode| episode.content.as_str()).collect();
-        if texts.is_empty() {
+        let texts: Vec<&str> = episodes.iter().map(|episode| episode.content.as_str()).collect();
+        if texts.is_empty() || self.embedding_model(place.tenant)?.is_none() {
+            return Ok(());
+        }
+        // Before they are paid for.
+        if !self.store().enable_vectors().await.map_err(RetrievalError::request)? {
             return Ok(());
         }
         if let Some((model, vectors)) = self.embed(place.tenant, &texts).await? {
             let embedded: Vec<(&TakenEpisode, &[f64])> =
-                missing.into_iter().zip(vectors.iter().map(Vec::as_slice)).collect();
+                episodes.iter().zip(vectors.iter().map(Vec::as_slice)).collect();
             let stored = self.store().embed_episodes(&model, &embedded).await;
             stored.map_err(RetrievalError::request)?;
         }

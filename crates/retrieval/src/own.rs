@@ -102,6 +102,14 @@ impl OwnIndexes {
         Ok(Some((binding.provider_model, embedded.vectors)))
     }
 
+    /// Model by which `embed` embeds; `None` where no embeddings are bound.
+    ///
+    /// # Errors
+    /// [`RetrievalError`].
+    pub(super) fn embedding_model(&self, tenant: TenantId) -> Result<Option<String>, RetrievalError> {
+        Ok(self.bindings(tenant)?.embeddings.map(|binding| binding.provider_model))
+    }
+
     fn bindings(&self, tenant: TenantId) -> Result<Bindings, RetrievalError> {
         Bindings::configured(&self.config, tenant)
             .map_err(|error| RetrievalError::request(FailureKind::Configuration(Box::new(error))))

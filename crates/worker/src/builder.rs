@@ -372,6 +372,7 @@ impl WorkerBuilder {
             tool_servers: config.tools.mcp.clone(),
             agents: PreparedAgents::default(),
             probe: self.probe.clone(),
+            has_memory: config.memory.enabled,
             call_permits: CallPermits::new(config.worker.parallel_calls_max, &config.tools.limits),
             context: self.context,
         };

@@ -10,7 +10,7 @@ use longhaul_sdk::{AgentSpec, Step, spec::ModelSpec};
 use longhaul_store::{
     catalogue::definitions::PinnedVersions,
     database::retry::patiently,
-    memory::{Entity, MAX_ENTITIES, MAX_RELATIONS, Relation},
+    memory::{Entity, Relation},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -64,8 +64,8 @@ pub(crate) fn nothing() -> Value {
     json!({ "entities": [], "relations": [] })
 }
 
-/// Writes the episodes, once, and embeds them. Returns the text of the exchanges for the model; `None` if there are
-/// none.
+/// Writes the episodes, once, and embeds them and those that calls of `remember` wrote. Returns the text of the
+/// exchanges for the model; `None` if there are none.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
@@ -74,12 +74,13 @@ pub(crate) async fn take(journal: &Journal, deps: &Deps) -> Step<Option<String>>
     let taken = patiently(store.trouble(), || store.take_exchanges(lease)).await.map_err(from_store)?;
     let Some(place) = taken else { return Ok(None) };
     deps.probe.at(Point::EpisodesWritten, lease.1).await;
-    let episodes = patiently(store.trouble(), || store.taken_episodes(lease.1)).await.map_err(from_store)?;
+    let unembedded = patiently(store.trouble(), || store.unembedded_episodes(lease.1)).await.map_err(from_store)?;
     if let Some(indexes) = &deps.agent.tools.indexes
-        && let Err(error) = indexes.embed_episodes(&place, &episodes).await
+        && let Err(error) = indexes.embed_episodes(&place, &unembedded).await
     {
         tracing::warn!(error = %error, "episodes are found by words alone");
     }
+    let episodes = patiently(store.trouble(), || store.taken_episodes(lease.1)).await.map_err(from_store)?;
     let share = MAX_PROMPT_BYTES / episodes.len().max(1);
     let part = |content: &str| content[..content.floor_char_boundary(share)].to_owned();
     let exchanges: Vec<String> =
@@ -87,27 +88,15 @@ pub(crate) async fn take(journal: &Journal, deps: &Deps) -> Step<Option<String>>
     Ok((!exchanges.is_empty()).then(|| exchanges.join("\n\n")))
 }
 
-/// Writes what the model found.
+/// Writes what the model found. The definition's output schema has bounded it.
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(crate) async fn store(journal: &Journal, output: &Value, deps: &Deps) -> Step<()> {
     let Ok(graph) = Graph::deserialize(output) else { return Ok(()) };
-    let fits = |text: &str| (1..=200).contains(&text.chars().count()) && !text.contains('\0');
-    let entities: Vec<Entity> = graph
-        .entities
-        .into_iter()
-        .filter(|node| fits(&node.name) && node.kind.chars().count() <= 100 && !node.kind.contains('\0'))
-        .map(|Node { name, kind }| Entity { name, kind })
-        .take(MAX_ENTITIES)
-        .collect();
-    let relations: Vec<Relation> = graph
-        .relations
-        .into_iter()
-        .filter(|edge| fits(&edge.subject) && fits(&edge.predicate) && fits(&edge.object))
-        .map(|Edge { subject, predicate, object, exchanges }| Relation { subject, predicate, object, exchanges })
-        .take(MAX_RELATIONS)
-        .collect();
+    let entities: Vec<Entity> = graph.entities.into_iter().map(|Node { name, kind }| Entity { name, kind }).collect();
+    let relation = |Edge { subject, predicate, object, exchanges }| Relation { subject, predicate, object, exchanges };
+    let relations: Vec<Relation> = graph.relations.into_iter().map(relation).collect();
     let (store, lease) = (&deps.store, journal.writer.held_lease());
     patiently(store.trouble(), || store.store_graph(lease, &entities, &relations)).await.map_err(from_store)?;
     deps.probe.at(Point::GraphWritten, lease.1).await;

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use longhaul_sdk::{DefinitionSpec, spec::BudgetSpec};
-use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
+use longhaul_agent::probe::Point;
+use longhaul_sdk::{
+    DefinitionSpec,
+    spec::{BudgetSpec, ToolRef},
+};
+use longhaul_shared::domain::ExecutionId;
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use serde_json::{Value, json};
 
-use super::{IDLE, Service, answer_with, graph, is_update, remembered, remembering};
+use super::{IDLE, Service, answer_with, asked, graph, id_of, is_update, remembered, remembering};
 use crate::{
     support::{
         fleet::{Fleet, PATIENCE},
         wait::eventually,
     },
-    worker::kit::agent_with,
+    worker::{journal::Holds, kit::agent_with},
 };
 
 fn source_of(session: &str) -> uuid::Uuid {
@@ -110,7 +115,7 @@ async fn failed_update_keeps_episodes_and_changes_nothing_else() {
 #[tokio::test]
 async fn hostile_agent_brings_no_more_than_the_limits() {
     let mut own = agent_with(&[]);
-    own.tools = vec![longhaul_sdk::spec::ToolRef::Name("remember".into())];
+    own.tools = vec![ToolRef::Name("remember".into())];
     own.limits.max_calls_per_turn = 200;
     let service = Service::of(Fleet::start().await, own).await;
     service.fleet.llm.answer_with(|request| {
@@ -167,4 +172,123 @@ async fn update_that_took_nothing_is_followed_by_another() {
     let second = remembered(&service.fleet, source_of(&session)).await;
     assert_ne!(second, submitted[0].id);
     assert_eq!(service.episodes("").await.len(), 1);
+}
+
+#[tokio::test]
+async fn message_noted_while_an_update_waits_is_taken() {
+    let mut service = Service::of(Fleet::start().await, remembering(json!({}))).await;
+    let gate = Gate::new();
+    let of_second = gate.clone();
+    answer_with(&service.fleet, move |request| match request.messages().last().unwrap()["content"].as_str() {
+        Some("two") => reply_events([ev_gate(&of_second), ev_text("Noted.")]),
+        Some(_) | None => reply_text("Noted."),
+    });
+    service.fleet.set("LONGHAUL__WORKER__QUEUES", "interactive");
+    let _of_sessions = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    service.say(&session, "one").await;
+    service.until_idle(&session).await;
+    service.fleet.advance(IDLE).await;
+    let update = eventually("an update waits", PATIENCE, || async {
+        let id =
+            service.fleet.json("select coalesce((select to_jsonb(execution_id) from memory_updates), 'null')").await;
+        id.as_str().map(|id| id.parse::<ExecutionId>().unwrap()).ok_or("there is none")
+    })
+    .await;
+    let second = id_of(&service.send(&session, "two").await);
+    gate.reached().await;
+
+    service.fleet.set("LONGHAUL__WORKER__QUEUES", "interactive,default");
+    let _of_updates = service.fleet.worker();
+    assert_eq!(service.fleet.ended(update).await["status"], "FINISHED");
+    gate.open();
+    service.fleet.ended(second).await;
+    service.until_idle(&session).await;
+    service.fleet.advance(IDLE).await;
+    eventually("the second message is taken", PATIENCE, || async {
+        let episodes = service.episodes("").await;
+        if episodes.len() == 2 { Ok(()) } else { Err(format!("{episodes:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn deployment_without_memory_remembers_nothing() {
+    let mut service = Service::of(Fleet::start().await, remembering(json!({}))).await;
+    answer_with(&service.fleet, |_| reply_text("Noted."));
+    service.fleet.set("LONGHAUL__MEMORY__ENABLED", "false");
+    let worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    service.say(&session, "before").await;
+    assert_eq!(service.fleet.json("select to_jsonb(count(*)) from memory_sources").await, 0);
+    worker.drain().await;
+
+    service.fleet.set("LONGHAUL__MEMORY__ENABLED", "true");
+    let _worker = service.fleet.worker();
+    service.say(&session, "after").await;
+    service.end_and_remember(&session).await;
+    let contents: Vec<Value> =
+        service.episodes("").await.into_iter().map(|episode| episode["content"].clone()).collect();
+    assert_eq!(contents, ["User: after\nAssistant: Noted."], "what was said before it was switched on is not taken");
+}
+
+#[tokio::test]
+async fn source_that_cannot_be_taken_holds_up_no_other() {
+    let service = Service::of(Fleet::start().await, remembering(json!({}))).await;
+    answer_with(&service.fleet, |_| reply_text("Noted."));
+    let worker = service.fleet.worker();
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let session = service.begin(json!({})).await;
+        service.say(&session, "one").await;
+        service.until_idle(&session).await;
+        sessions.push(session);
+    }
+    worker.drain().await;
+    for session in &sessions {
+        service.api.acme.post(&format!("{session}/end"), &json!({})).await;
+    }
+    let broken = format!(
+        "create function refuse() returns trigger language plpgsql as
+            $$ begin raise exception 'refused' using errcode = 'check_violation'; end $$;
+        create trigger refuse before insert on memory_updates for each row
+            when (new.source_id = '{}') execute function refuse()",
+        source_of(&sessions[0])
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(broken)).execute(&service.fleet.db.pool).await.unwrap();
+    let budget = BudgetSpec::default();
+    assert_eq!(service.fleet.store.submit_memory_updates(10, &budget).await.unwrap().len(), 1);
+    let taken = service.fleet.json("select jsonb_agg(source_id) from memory_updates").await;
+    assert_eq!(taken, json!([source_of(&sessions[1]).to_string()]));
+    assert_eq!(service.fleet.store.submit_memory_updates(10, &budget).await.unwrap(), [], "it is put off");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resumed_execution_is_noted_once() {
+    let mut own = remembering(json!({"recent_episodes": 0, "recall_top_k": 0}));
+    own.tools = vec![ToolRef::Name("recall".into())];
+    let service = Service::of(Fleet::start().await, own).await;
+    answer_with(&service.fleet, |request| match request.replies() {
+        0 | 1 => reply_calls([("recall", json!({"query": "gate"}))]),
+        _ => reply_text("Noted."),
+    });
+    let holds = Holds::default();
+    let doomed = service.fleet.worker_with(|builder| builder.probe(holds.probe()));
+    let session = service.begin(json!({})).await;
+    let answer = service.api.acme.post(&format!("{session}/messages"), &json!({ "message": "go" })).await;
+    let id = id_of(&answer);
+    holds.plan(id, Point::BeforeTurn, 2);
+    service.fleet.publisher.wake("interactive", id, None);
+    holds.all_held().await;
+    doomed.kill().await;
+    sqlx::query("delete from memory_sources").execute(&service.fleet.db.pool).await.unwrap();
+    service.fleet.bury_workers().await;
+    let _survivor = service.fleet.worker();
+    assert_eq!(service.fleet.ended(id).await["status"], "FINISHED");
+    assert_eq!(service.fleet.json("select to_jsonb(count(*)) from memory_sources").await, 0, "noted again");
+    let requests = asked(&service.fleet);
+    let results = requests.last().unwrap().messages().iter().filter(|message| message["role"] == "tool");
+    let results: Vec<Value> = results.map(|message| message["content"].clone()).collect();
+    let nothing = json!(r#"{"facts":[],"memories":[]}"#);
+    assert_eq!(results, [nothing.clone(), nothing], "it has its memory still");
 }

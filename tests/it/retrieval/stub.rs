@@ -76,12 +76,21 @@ impl Stub {
         Self::start(|request| Answer::Json(200, embeddings(&request.body))).await
     }
 
+    /// As [`embedder`](Self::embedder), but texts with `word` are never answered.
+    pub(crate) async fn embedder_silent_on(word: &'static str) -> Self {
+        Self::start(move |request| {
+            let is_late = request.body["input"].to_string().contains(word);
+            if is_late { Answer::Silence } else { Answer::Json(200, embeddings(&request.body)) }
+        })
+        .await
+    }
+
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
     /// Number of embedded texts.
-    pub(super) fn embedded(&self) -> usize {
+    pub(crate) fn embedded(&self) -> usize {
         self.seen().iter().map(|request| request.body["input"].as_array().map_or(0, Vec::len)).sum()
     }
 }

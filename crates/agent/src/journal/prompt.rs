@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use longhaul_llm::Message;
 use longhaul_references::{StateLimits, StateLog};
-use longhaul_sdk::{Failure, Step, ToolSpec};
-use longhaul_shared::domain::noted::NotedModel;
-use longhaul_store::history::journal::{JournalStep, StepKind};
+use longhaul_sdk::{Failure, Step, ToolSpec, spec::MemorySpec};
+use longhaul_shared::domain::{ExecutionId, noted::NotedModel};
+use longhaul_store::{
+    database::retry::patiently,
+    history::journal::{JournalStep, StepKind},
+    memory::MemoryPlace,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Agent, Journal, Replay,
+    Agent, Journal, Replay, from_store,
     progress::{Stage, State},
     read_body,
     secrets::ToolSecrets,
@@ -32,6 +36,17 @@ struct PromptBody {
     /// Part of a session's transcript that precedes the messages of this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     session: Option<SessionPin>,
+    /// Absent if the agent does not remember the execution.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryPin>,
+}
+
+/// The scope of an agent's memory.
+#[derive(Debug, Serialize, Deserialize)]
+struct MemoryPin {
+    /// Execution that was noted as remembered. A copied journal has another's.
+    execution: ExecutionId,
+    scope: String,
 }
 
 /// Tools pinned by an earlier attempt.
@@ -50,18 +65,39 @@ impl Replay {
     /// # Errors
     /// The record cannot be read.
     pub fn pinned_tools(&self) -> Step<Option<PinnedTools>> {
+        let prompt = self.prompt()?;
+        Ok(prompt.map(|PromptBody { tools, shown, contract_model: model, .. }| PinnedTools { tools, shown, model }))
+    }
+
+    fn prompt(&self) -> Step<Option<PromptBody>> {
         // Retrieval steps may precede the prompt.
-        match self.steps.iter().find(|step| step.kind != StepKind::Retrieval) {
-            Some(step) if step.kind == StepKind::Prompt => {
-                let PromptBody { tools, shown, contract_model: model, session: _ } = read_body(step)?;
-                Ok(Some(PinnedTools { tools, shown, model }))
-            }
-            Some(_) | None => Ok(None),
-        }
+        let first = self.steps.iter().find(|step| step.kind != StepKind::Retrieval);
+        first.filter(|step| step.kind == StepKind::Prompt).map(read_body).transpose()
     }
 }
 
 impl Journal {
+    /// Notes that memory takes what this execution says, if its agent remembers it. Before its prompt is recorded, so
+    /// that nothing is said that is not noted; a recorded prompt has the scope, and nothing is noted again.
+    ///
+    /// # Errors
+    /// An interrupt, a failure of the store, or a record that cannot be read.
+    pub async fn begin_memory(&mut self, spec: &MemorySpec, depth: i16) -> Step<()> {
+        let writer = &mut self.writer;
+        if !writer.deps.has_memory || !spec.remembers(writer.scope.session.is_some(), depth) {
+            return Ok(());
+        }
+        let pinned = self.replay.prompt()?.and_then(|prompt| prompt.memory);
+        if let Some(MemoryPin { scope, .. }) = pinned.filter(|pin| pin.execution == writer.id) {
+            writer.memory = Some(MemoryPlace { tenant: writer.scope.tenant, agent: writer.scope.agent.clone(), scope });
+            return Ok(());
+        }
+        let store = &writer.deps.store;
+        let noted = patiently(store.trouble(), || store.note_memory_source(writer.id, spec)).await;
+        writer.memory = noted.map_err(from_store)?;
+        Ok(())
+    }
+
     /// Opens the conversation with the recorded prompt, or with the messages of `prompt`, which are pinned now.
     ///
     /// # Errors
@@ -94,7 +130,9 @@ impl Journal {
         let appends = opening.into_iter().map(|message| self.transcript.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
-        let body = PromptBody { tools, shown, contract_model: model.cloned(), session };
+        let place = self.writer.memory.as_ref();
+        let memory = place.map(|place| MemoryPin { execution: self.writer.id, scope: place.scope.clone() });
+        let body = PromptBody { tools, shown, contract_model: model.cloned(), session, memory };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.writer.step(StepKind::Prompt, hash_parts(&parts), &body)?;
         // A fork may copy steps that follow another prompt; its own prompt takes that prompt's sequence number.

@@ -8,6 +8,8 @@ use super::{Rules, units};
 
 #[derive(Debug, Clone, Copy, Deserialize, Serialize)]
 pub struct MemoryConfig {
+    /// False: nothing is remembered or recalled, whatever the agents' settings.
+    pub enabled: bool,
     /// Time after its last change at which an episode is forgotten; zero keeps all.
     #[serde(rename = "keep_seconds", with = "units::seconds")]
     pub keep: Duration,

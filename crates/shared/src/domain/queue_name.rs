@@ -5,6 +5,9 @@ use std::{fmt, str::FromStr, sync::Arc};
 /// Queue of the messages of sessions. Within a tenant, claims take it before every other queue (`longhaul_weigh`).
 pub const INTERACTIVE_QUEUE: &str = "interactive";
 
+/// Queue of executions that name none, and of those that Longhaul submits itself.
+pub const DEFAULT_QUEUE: &str = "default";
+
 /// Name of a queue: 1 to 64 characters of `a-z 0-9 . _ -`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, history::journal::storable};
 use longhaul_shared::domain::{TenantId, retrieval::Filters};
 
 /// Most indexes of one tenant. To search over many small ones, use one index with a filter.
@@ -248,8 +248,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             with query as materialized (
-                -- Any of the words: a question is rarely answered in all of its own words.
-                select replace(plainto_tsquery('simple', $2)::text, ' & ', ' | ')::tsquery as q
+                select longhaul_any_word($2) as q
             )
             select c.document_id, c.ordinal, c.text, d.metadata, ts_rank(c.words, query.q, 1)::float8 as "rank!"
             from query
@@ -260,7 +259,7 @@ impl Store {
             limit $4
             "#,
             index.id,
-            words,
+            storable(words),
             having(filters),
             i64::from(top_k),
         )

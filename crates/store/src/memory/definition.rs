@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// Most entities, and most relations, of one update.
-pub const MAX_ENTITIES: usize = 64;
-pub const MAX_RELATIONS: usize = 128;
+const MAX_ENTITIES: usize = 64;
+const MAX_RELATIONS: usize = 128;
 
 /// The definition of this build.
 #[must_use]

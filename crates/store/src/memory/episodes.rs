@@ -3,8 +3,12 @@
 use longhaul_shared::domain::{EpisodeId, ExecutionId, LeaseToken, SessionId, TenantId, WorkerId};
 use uuid::Uuid;
 
-use super::{MAX_EPISODES, MemoryPlace, exchange::episode_hash, take::TakenEpisode};
-use crate::{Store, StoreError, catalogue::indexes::vector_text, history::journal::Hash};
+use super::{MAX_EPISODES, MemoryPlace, exchange::episode_hash, forget::forget_origins, take::TakenEpisode};
+use crate::{
+    Store, StoreError,
+    catalogue::indexes::vector_text,
+    history::journal::{Hash, storable},
+};
 
 /// Most calls of one execution that remember.
 const MAX_REMEMBERED: i64 = 100;
@@ -55,14 +59,15 @@ struct NoteRow {
 
 impl From<&Note<'_>> for NoteRow {
     fn from(of: &Note<'_>) -> Self {
+        let content = storable(of.content);
         Self {
             tenant_id: of.place.tenant.0,
             agent_key: of.place.agent.clone(),
             scope: of.place.scope.clone(),
             session_id: of.session.map(|session| session.0),
             call_key: of.call_key.to_vec(),
-            content: of.content.to_owned(),
-            hash: episode_hash(of.content).to_vec(),
+            hash: episode_hash(&content).to_vec(),
+            content,
         }
     }
 }
@@ -150,8 +155,7 @@ impl Store {
             FoundRow,
             r#"
             with query as materialized (
-                -- Any of the words, as in indexes.
-                select replace(plainto_tsquery('simple', $4)::text, ' & ', ' | ')::tsquery as q
+                select longhaul_any_word($4) as q
             )
             select m.id, m.content, ts_rank(m.words, query.q, 1)::float8 as "score!"
             from query join memory_episodes m on m.words @@ query.q
@@ -162,10 +166,30 @@ impl Store {
             place.tenant.0,
             place.agent,
             place.scope,
-            words,
+            storable(words),
             i64::from(most),
         );
         Ok(found.fetch_all(&self.pool).await?.into_iter().map(FoundEpisode::from).collect())
+    }
+
+    /// Returns true if an episode of a place has an embedding by `model`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn has_embeddings(&self, place: &MemoryPlace, model: &str) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar!(
+            r#"
+            select exists (
+                select from memory_episodes
+                where tenant_id = $1 and agent_key = $2 and scope = $3 and embedding_model = $4
+            ) as "found!"
+            "#,
+            place.tenant.0,
+            place.agent,
+            place.scope,
+            model,
+        );
+        Ok(found.fetch_one(&self.pool).await?)
     }
 
     /// Episodes of a place nearest to an embedding by `model`, the nearest first. None without pgvector.
@@ -245,7 +269,7 @@ impl Store {
     }
 
     /// Replaces the content of an episode of `tenant`, if its hash is still `expected`. Its relations came from the old
-    /// text and go, as do the copies in journals of updates.
+    /// text and go, as do, by the sweep, the copies in the journal of the update that wrote it.
     ///
     /// # Errors
     /// Postgres refused the text or is unavailable.
@@ -256,17 +280,24 @@ impl Store {
         expected: &[u8],
         content: &str,
     ) -> Result<Changed, StoreError> {
+        let mut transaction = self.pool.begin().await?;
         let row = sqlx::query!(
             r#"
             with old as materialized (
-                select m.id, m.hash, m.version from memory_episodes m where m.id = $1 and m.tenant_id = $2 for update
+                select m.id, m.hash, m.version, m.written_by from memory_episodes m
+                where m.id = $1 and m.tenant_id = $2
+                for update
             ),
             changed as (
+                -- An update under way has read the old text: it adds no relations to the new one.
                 update memory_episodes m
                 set content = $4, hash = $5, version = old.version + 1, updated_at = longhaul_now(),
-                    embedding_model = null
+                    embedding_model = null, written_by = null
                 from old where m.id = old.id and old.hash = $3
-                returning m.version
+                returning m.version, old.written_by
+            ),
+            void as (
+                update memory_updates u set is_void = true from changed where u.execution_id = changed.written_by
             )
             select old.hash, (select version from changed) as version from old
             "#,
@@ -276,11 +307,12 @@ impl Store {
             content,
             &episode_hash(content)[..],
         )
-        .fetch_optional(&self.pool)
+        .fetch_optional(&mut *transaction)
         .await?;
         let Some(row) = row else { return Ok(Changed::NotFound) };
         let Some(version) = row.version else { return Ok(Changed::Differs(row.hash)) };
-        self.forget_origins(tenant, id).await?;
+        forget_origins(&mut transaction, id).await?;
+        transaction.commit().await?;
         Ok(Changed::Done(version))
     }
 }

@@ -5,7 +5,7 @@ use longhaul_shared::domain::message::Message;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::history::journal::Hash;
+use crate::history::journal::{Hash, storable};
 
 /// Hash of an episode's content.
 pub(super) fn episode_hash(content: &str) -> Hash {
@@ -45,7 +45,7 @@ impl Exchange {
 
     /// The content of its episode; `None` if nothing was said.
     pub(super) fn content(&self) -> Option<String> {
-        let (said, answer) = (clean(&self.said.join("\n")), clean(&self.answer));
+        let (said, answer) = (storable(self.said.join("\n").trim()), storable(self.answer.trim()));
         if said.is_empty() && answer.is_empty() {
             return None;
         }
@@ -70,11 +70,6 @@ fn plain(value: &Value) -> String {
         None if value.is_null() => String::new(),
         None => value.to_string(),
     }
-}
-
-/// Postgres stores no NUL.
-fn clean(text: &str) -> String {
-    text.trim().replace('\0', "\u{fffd}")
 }
 
 fn first(text: &str, chars: usize) -> &str {

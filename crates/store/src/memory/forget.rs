@@ -1,8 +1,11 @@
 //! Forgetting: episodes go with their embeddings, with the entities and relations that come from no other episode, and
 //! with the copies in the journals of the executions that wrote them.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::MemoryPlace;
@@ -31,30 +34,41 @@ pub struct ForgottenFilter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {
     pub episodes: u64,
-    pub sessions: Vec<SessionId>,
+    pub sessions: BTreeSet<SessionId>,
     /// Executions outside sessions.
-    pub executions: Vec<ExecutionId>,
+    pub executions: BTreeSet<ExecutionId>,
+}
+
+/// A session, or an execution outside sessions.
+struct Record {
+    id: Uuid,
+    is_session: bool,
 }
 
 impl Forgotten {
-    fn name(&mut self, record: Uuid, is_session: bool) {
-        if is_session {
-            if self.sessions.len() < MAX_NAMED && !self.sessions.contains(&SessionId(record)) {
-                self.sessions.push(SessionId(record));
+    fn name(&mut self, records: Vec<Record>) {
+        for Record { id, is_session } in records {
+            if is_session && self.sessions.len() < MAX_NAMED {
+                self.sessions.insert(SessionId(id));
+            } else if !is_session && self.executions.len() < MAX_NAMED {
+                self.executions.insert(ExecutionId(id));
             }
-        } else if self.executions.len() < MAX_NAMED && !self.executions.contains(&ExecutionId(record)) {
-            self.executions.push(ExecutionId(record));
         }
     }
 }
 
 impl Store {
-    /// Forgets the episodes that pass the filter, in portions.
+    /// Forgets the episodes that pass the filter, in portions. With an agent and neither an execution nor a session,
+    /// also what was said there and was not taken yet.
     ///
     /// # Errors
     /// Postgres is unavailable; a repeat forgets the rest.
     pub async fn forget(&self, tenant: TenantId, filter: &ForgottenFilter) -> Result<Forgotten, StoreError> {
         let mut forgotten = Forgotten::default();
+        // First: what an update takes before is an episode then.
+        if let ForgottenFilter { id: None, agent: Some(agent), scope, execution: None, session: None } = filter {
+            self.skip_untaken(tenant, agent, scope.as_deref(), &mut forgotten).await?;
+        }
         loop {
             let ids = sqlx::query_scalar!(
                 r#"
@@ -76,9 +90,60 @@ impl Store {
             .fetch_all(&self.pool)
             .await?;
             if ids.is_empty() {
-                return Ok(forgotten);
+                break;
             }
             forgotten.episodes += self.forget_portion(tenant, &ids, &mut forgotten).await?;
+        }
+        self.erase_void_updates(Some(tenant)).await?;
+        Ok(forgotten)
+    }
+
+    /// Names what an agent's sources have said and memory has not taken, which it never takes then.
+    async fn skip_untaken(
+        &self,
+        tenant: TenantId,
+        agent: &str,
+        scope: Option<&str>,
+        forgotten: &mut Forgotten,
+    ) -> Result<(), StoreError> {
+        let mut after = Uuid::nil();
+        loop {
+            let sources = sqlx::query_scalar!(
+                r#"
+                select id from memory_sources
+                where tenant_id = $1 and agent_key = $2 and ($3::text is null or scope = $3) and id > $4
+                order by id
+                limit $5
+                "#,
+                tenant.0,
+                agent,
+                scope,
+                after,
+                PORTION,
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            let Some(last) = sources.last() else { return Ok(()) };
+            after = *last;
+            let skipped = sqlx::query_as!(
+                Record,
+                r#"
+                update memory_sources m
+                set taken = said.turns
+                from (
+                    select m.id, case when m.is_session then s.turns else 1 end as turns
+                    from memory_sources m left join sessions s on m.is_session and s.id = m.id
+                    where m.id = any ($1)
+                ) as said
+                -- An update that takes it now is waited for, and then there is nothing to skip.
+                where m.id = said.id and m.taken < said.turns
+                returning m.id, m.is_session
+                "#,
+                &sources,
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            forgotten.name(skipped);
         }
     }
 
@@ -88,27 +153,34 @@ impl Store {
         ids: &[Uuid],
         forgotten: &mut Forgotten,
     ) -> Result<u64, StoreError> {
-        let records = sqlx::query!(
+        let mut transaction = self.pool.begin().await?;
+        // A recall takes a lock on its episodes: all that are noted later find them gone.
+        sqlx::query!("select from memory_episodes where id = any ($1) order by id for update", ids)
+            .execute(&mut *transaction)
+            .await?;
+        let records = sqlx::query_as!(
+            Record,
             r#"
-            select coalesce(m.session_id, m.execution_id) as "record!", m.session_id is not null as "is_session!"
-            from memory_episodes m where m.id = any ($1)
-            union
-            select r.record_id, r.is_session from memory_recalls r where r.episode_id = any ($1)
+            with records as materialized (
+                select coalesce(m.session_id, m.execution_id) as id, m.session_id is not null as is_session
+                from memory_episodes m where m.id = any ($1)
+                union
+                select r.record_id, r.is_session from memory_recalls r where r.episode_id = any ($1)
+            )
+            (select id as "id!", is_session as "is_session!" from records where is_session order by id limit $2)
+            union all
+            (select id, is_session from records where not is_session order by id limit $2)
             "#,
             ids,
+            MAX_NAMED as i64,
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *transaction)
         .await?;
-        for row in records {
-            forgotten.name(row.record, row.is_session);
-        }
-        let mut transaction = self.pool.begin().await?;
-        void_updates(&mut transaction, ids).await?;
         let gone = sqlx::query_scalar!(r#"select longhaul_forget_episodes($1, $2) as "gone!""#, tenant.0, ids)
             .fetch_one(&mut *transaction)
             .await?;
         transaction.commit().await?;
-        self.erase_void_updates(Some(tenant)).await?;
+        forgotten.name(records);
         Ok(u64::from(gone.unsigned_abs()))
     }
 
@@ -125,7 +197,7 @@ impl Store {
             .await?;
         sqlx::query!("delete from memory_recalls where record_id = $1", session.0).execute(&self.pool).await?;
         self.forget(tenant, &ForgottenFilter { session: Some(session), ..ForgottenFilter::default() }).await?;
-        self.erase_void_updates(Some(tenant)).await
+        Ok(())
     }
 
     /// Forgets what one execution said.
@@ -136,29 +208,7 @@ impl Store {
         sqlx::query!("update memory_updates set is_void = true where source_id = $1", id.0).execute(&self.pool).await?;
         sqlx::query!("delete from memory_recalls where record_id = $1", id.0).execute(&self.pool).await?;
         self.forget(tenant, &ForgottenFilter { execution: Some(id), ..ForgottenFilter::default() }).await?;
-        self.erase_void_updates(Some(tenant)).await
-    }
-
-    /// Removes the entities and relations of which an episode is the only source, and the copies of its text in the
-    /// journals of updates.
-    pub(super) async fn forget_origins(&self, tenant: TenantId, id: EpisodeId) -> Result<(), StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        void_updates(&mut transaction, &[id.0]).await?;
-        let entities =
-            sqlx::query_scalar!("delete from memory_entity_sources where episode_id = $1 returning entity_id", id.0)
-                .fetch_all(&mut *transaction)
-                .await?;
-        let relations = sqlx::query_scalar!(
-            "delete from memory_relation_sources where episode_id = $1 returning relation_id",
-            id.0
-        )
-        .fetch_all(&mut *transaction)
-        .await?;
-        sqlx::query!("select longhaul_forget_unsourced($1, $2)", &entities, &relations)
-            .fetch_one(&mut *transaction)
-            .await?;
-        transaction.commit().await?;
-        self.erase_void_updates(Some(tenant)).await
+        Ok(())
     }
 
     /// Forgets the oldest episodes of a place beyond `most`.
@@ -180,11 +230,11 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets episodes that nothing changed since `before`; at most one portion. Returns true if there were any.
+    /// Forgets episodes that nothing changed since `before`; at most one portion, each by itself.
     ///
     /// # Errors
-    /// Postgres is unavailable.
-    pub async fn forget_old_episodes(&self, before: DateTime<Utc>) -> Result<bool, StoreError> {
+    /// The first failure; the others are forgotten nevertheless.
+    pub async fn forget_old_episodes(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
         let old = sqlx::query!(
             "select id, tenant_id from memory_episodes where updated_at < $1 order by updated_at limit $2",
             before,
@@ -192,55 +242,74 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
+        let mut failed = None;
         for row in &old {
-            self.forget_portion(TenantId(row.tenant_id), &[row.id], &mut Forgotten::default()).await?;
+            let gone = self.forget_portion(TenantId(row.tenant_id), &[row.id], &mut Forgotten::default()).await;
+            keep_first(&mut failed, gone.map(drop))?;
         }
-        Ok(!old.is_empty())
+        failed.map_or(Ok(()), Err)
     }
 
-    /// Erases the texts of ended updates that took something that was forgotten; of one tenant, or of all.
+    /// Erases the texts of ended updates that took something that was forgotten; of one tenant, or of all. Each by
+    /// itself.
     ///
     /// # Errors
-    /// Postgres is unavailable.
+    /// The first failure; the others are erased nevertheless.
     pub async fn erase_void_updates(&self, tenant: Option<TenantId>) -> Result<(), StoreError> {
+        let (mut after, mut failed) = (Uuid::nil(), None);
         loop {
             let void = sqlx::query!(
                 r#"
-                select u.execution_id, e.tenant_id as "tenant_id?", e.finished_at is not null as "has_ended!"
+                select u.execution_id, e.finished_at is not null as "has_ended!"
                 from memory_updates u left join executions e on e.id = u.execution_id
                 where u.is_void and (e.id is null or e.finished_at is not null)
-                    and ($1::uuid is null or e.tenant_id = $1)
+                    and ($1::uuid is null or e.tenant_id = $1) and u.execution_id > $2
                 order by u.execution_id
-                limit $2
+                limit $3
                 "#,
                 tenant.map(|tenant| tenant.0),
+                after,
                 UPDATES,
             )
             .fetch_all(&self.pool)
             .await?;
-            if void.is_empty() {
-                return Ok(());
-            }
+            let Some(last) = void.last() else { return failed.map_or(Ok(()), Err) };
+            after = last.execution_id;
             for row in &void {
-                if row.has_ended {
-                    self.erase_one(row.execution_id).await?;
-                }
-                sqlx::query!("delete from memory_updates where execution_id = $1", row.execution_id)
-                    .execute(&self.pool)
-                    .await?;
+                keep_first(&mut failed, self.erase_update(row.execution_id, row.has_ended).await)?;
             }
         }
     }
+
+    async fn erase_update(&self, id: Uuid, is_there: bool) -> Result<(), StoreError> {
+        if is_there {
+            self.erase_one(id).await?;
+        }
+        sqlx::query!("delete from memory_updates where execution_id = $1", id).execute(&self.pool).await?;
+        Ok(())
+    }
 }
 
-/// Marks the updates that wrote these episodes: their texts go when they have ended.
-async fn void_updates(connection: &mut sqlx::PgConnection, episodes: &[Uuid]) -> Result<(), StoreError> {
-    sqlx::query!(
-        "update memory_updates u set is_void = true from memory_episodes m \
-         where m.id = any ($1) and u.execution_id = m.written_by and not u.is_void",
-        episodes,
-    )
-    .execute(connection)
-    .await?;
+/// Keeps the first failure of several items. One that the next items would meet as well is returned.
+fn keep_first(failed: &mut Option<StoreError>, result: Result<(), StoreError>) -> Result<(), StoreError> {
+    match result {
+        Err(StoreError::Unreachable(_) | StoreError::Closed) => return result,
+        Err(error) => drop(failed.get_or_insert(error)),
+        Ok(()) => {}
+    }
+    Ok(())
+}
+
+/// Removes the entities and relations of which an episode is the only source.
+pub(super) async fn forget_origins(connection: &mut PgConnection, id: EpisodeId) -> Result<(), StoreError> {
+    let entities =
+        sqlx::query_scalar!("delete from memory_entity_sources where episode_id = $1 returning entity_id", id.0)
+            .fetch_all(&mut *connection)
+            .await?;
+    let relations =
+        sqlx::query_scalar!("delete from memory_relation_sources where episode_id = $1 returning relation_id", id.0)
+            .fetch_all(&mut *connection)
+            .await?;
+    sqlx::query!("select longhaul_forget_unsourced($1, $2)", &entities, &relations).fetch_one(connection).await?;
     Ok(())
 }

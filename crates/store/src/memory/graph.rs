@@ -1,7 +1,7 @@
 //! The knowledge graph: entities and relations that a model found in episodes, read beside them in recall.
 
 use super::MemoryPlace;
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, history::journal::storable};
 use longhaul_shared::domain::{EpisodeId, ExecutionId, LeaseToken, WorkerId};
 
 /// Most entities, and most relations, of one place. Further ones are not stored.
@@ -80,7 +80,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             with query as materialized (
-                select replace(plainto_tsquery('simple', $4)::text, ' & ', ' | ')::tsquery as q
+                select longhaul_any_word($4) as q
             ),
             named as materialized (
                 select e.id, ts_rank(e.words, query.q, 1) as rank
@@ -105,7 +105,7 @@ impl Store {
             place.tenant.0,
             place.agent,
             place.scope,
-            words,
+            storable(words),
             most,
         )
         .fetch_all(&self.pool)

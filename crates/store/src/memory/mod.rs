@@ -13,7 +13,7 @@ mod take;
 
 use longhaul_shared::domain::TenantId;
 
-pub use definition::{MAX_ENTITIES, MAX_RELATIONS, memory_definition};
+pub use definition::memory_definition;
 pub use episodes::{Changed, FoundEpisode, Note, Remembered};
 pub use forget::{Forgotten, ForgottenFilter};
 pub use graph::{Entity, Fact, Relation};

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::spec::{BudgetSpec, MemorySpec};
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId};
+use longhaul_shared::domain::{
+    AgentVersionId, DEFAULT_QUEUE, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId,
+};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -18,8 +20,6 @@ use crate::{
     fleet::maintenance::Runnable,
 };
 
-/// Queue of the executions that update memory.
-const QUEUE: &str = "default";
 /// Idle time after which a session has ended, in seconds.
 const IDLE_END: f64 = 1_800.0;
 /// Time after which an update has ended, whatever became of it, in seconds: longer than its deadline.
@@ -43,8 +43,8 @@ struct Due {
 }
 
 impl Store {
-    /// Notes that memory takes what an execution says, or its session, and returns the place. `None` if the scope has
-    /// no value of at most 256 characters.
+    /// Notes that memory takes what an execution says, or its session from this message on, and returns the place.
+    /// `None` if the scope has no value of at most 256 characters. A repeat changes nothing.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -70,25 +70,58 @@ impl Store {
     /// Submits an execution for each source that has ended and has something to take; looks at no more than `limit`.
     ///
     /// # Errors
-    /// Postgres is unavailable.
+    /// Postgres is unavailable; one source's own failure only puts it off.
     pub async fn submit_memory_updates(&self, limit: i64, budget: &BudgetSpec) -> Result<Vec<Runnable>, StoreError> {
-        let mut transaction = self.pool.begin().await?;
-        let due = sqlx::query_file_as!(Due, "src/sql/due_memory_sources.sql", limit, IDLE_END, SOONEST, LATEST, RETRY)
-            .fetch_all(&mut *transaction)
-            .await?;
+        let due = sqlx::query_scalar!(
+            "select id from memory_sources where check_at <= longhaul_now() order by check_at limit $1",
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
         if due.is_empty() {
             return Ok(Vec::new());
         }
+        let definition = DefinitionVersionId(self.put_memory_definition().await?.id);
+        match self.submit_updates_of(&due, definition, budget).await {
+            Err(error) if !error.is_retryable() => {}
+            submitted => return submitted,
+        }
+        let mut updates = Vec::new();
+        for source in due {
+            match self.submit_updates_of(&[source], definition, budget).await {
+                Ok(submitted) => updates.extend(submitted),
+                Err(error) if error.is_retryable() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(memory.source = %source, error = %error, "memory cannot take what has ended");
+                    self.put_off(source).await?;
+                }
+            }
+        }
+        Ok(updates)
+    }
+
+    async fn submit_updates_of(
+        &self,
+        sources: &[Uuid],
+        definition: DefinitionVersionId,
+        budget: &BudgetSpec,
+    ) -> Result<Vec<Runnable>, StoreError> {
+        // Before the transaction, because the first one takes another connection.
+        let mut ids = Vec::with_capacity(sources.len());
+        for _ in sources {
+            ids.push(self.new_execution_id().await?);
+        }
+        let mut transaction = self.pool.begin().await?;
+        let due =
+            sqlx::query_file_as!(Due, "src/sql/due_memory_sources.sql", sources, IDLE_END, SOONEST, LATEST, RETRY)
+                .fetch_all(&mut *transaction)
+                .await?;
         let (there, gone): (Vec<Due>, Vec<Due>) = due.into_iter().partition(|due| due.is_there);
         let (over, open): (Vec<Due>, Vec<Due>) = there.into_iter().partition(|due| due.is_over);
         note_checks(&mut transaction, &gone, &over, &open).await?;
-        let mut updates = Vec::new();
-        if over.iter().any(|due| due.has_more) {
-            let definition = DefinitionVersionId(self.put_memory_definition().await?.id);
-            for source in over.iter().filter(|due| due.has_more) {
-                updates.push((self.update_of(source, definition, budget).await?, source.id));
-            }
-        }
+        let ended = ids.into_iter().zip(over.iter().filter(|due| due.has_more));
+        let updates: Vec<(NewExecution, Uuid)> =
+            ended.map(|(id, source)| (update_of(id, source, definition, budget), source.id)).collect();
         let rows: Vec<&NewExecution> = updates.iter().map(|(new, _)| new).collect();
         insert_rows(&mut transaction, &rows).await?;
         let (ids, sources): (Vec<Uuid>, Vec<Uuid>) = updates.iter().map(|(new, source)| (new.id.0, *source)).unzip();
@@ -103,37 +136,44 @@ impl Store {
         Ok(updates.into_iter().map(|(new, _)| Runnable { id: new.id, queue: new.queue }).collect())
     }
 
-    async fn update_of(
-        &self,
-        source: &Due,
-        definition: DefinitionVersionId,
-        budget: &BudgetSpec,
-    ) -> Result<NewExecution, StoreError> {
-        let spec = memory_definition();
-        let named = if source.is_session { SessionId(source.id).to_string() } else { source.id.to_string() };
-        Ok(NewExecution {
-            id: self.new_execution_id().await?,
-            tenant_id: TenantId(source.tenant_id),
-            definition_key: MEMORY_DEFINITION.to_owned(),
-            definition_version_id: definition,
-            agent_key: source.agent_key.clone(),
-            agent_version_id: AgentVersionId(source.agent_version_id),
-            queue: QUEUE.to_owned(),
-            // It has none of the agent's tools.
-            serve_key: ServeKey::default(),
-            priority: 0,
-            metadata: json!({}),
-            input: json!({ "source": named }).to_string(),
-            run_at: None,
-            deadline: Duration::from_secs(spec.deadline_seconds.into()),
-            deadline_is_near: true,
-            active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
-            submitted_by: None,
-            traceparent: None,
-            idempotency: None,
-            budget: Some(budget.clone()),
-            overrides: None,
-        })
+    /// Looks at a source again when an update of it would have ended.
+    async fn put_off(&self, source: Uuid) -> Result<(), StoreError> {
+        sqlx::query!(
+            "update memory_sources set check_at = longhaul_now() + $2::float8 * interval '1 second' where id = $1",
+            source,
+            RETRY,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}
+
+fn update_of(id: ExecutionId, source: &Due, definition: DefinitionVersionId, budget: &BudgetSpec) -> NewExecution {
+    let spec = memory_definition();
+    let named = if source.is_session { SessionId(source.id).to_string() } else { source.id.to_string() };
+    NewExecution {
+        id,
+        tenant_id: TenantId(source.tenant_id),
+        definition_key: MEMORY_DEFINITION.to_owned(),
+        definition_version_id: definition,
+        agent_key: source.agent_key.clone(),
+        agent_version_id: AgentVersionId(source.agent_version_id),
+        queue: DEFAULT_QUEUE.to_owned(),
+        // It has none of the agent's tools.
+        serve_key: ServeKey::default(),
+        priority: 0,
+        metadata: json!({}),
+        input: json!({ "source": named }).to_string(),
+        run_at: None,
+        deadline: Duration::from_secs(spec.deadline_seconds.into()),
+        deadline_is_near: true,
+        active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
+        submitted_by: None,
+        traceparent: None,
+        idempotency: None,
+        budget: Some(budget.clone()),
+        overrides: None,
     }
 }
 

@@ -14,15 +14,29 @@ use crate::{Store, StoreError};
 
 /// Most exchanges that one update takes.
 const MAX_EXCHANGES: i64 = 50;
+/// Most episodes that one update embeds; the next one embeds others.
+const MAX_EMBEDDED: i64 = 500;
 
-/// An episode that an update wrote.
+/// An episode, as an update reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenEpisode {
     pub id: EpisodeId,
     pub exchange: i32,
     pub content: String,
     pub hash: Vec<u8>,
-    pub is_embedded: bool,
+}
+
+struct EpisodeRow {
+    id: Uuid,
+    exchange: i32,
+    content: String,
+    hash: Vec<u8>,
+}
+
+impl From<EpisodeRow> for TakenEpisode {
+    fn from(EpisodeRow { id, exchange, content, hash }: EpisodeRow) -> Self {
+        Self { id: EpisodeId(id), exchange, content, hash }
+    }
 }
 
 /// A row of the type `memory_exchange`.
@@ -35,7 +49,8 @@ struct ExchangeRow {
     hash: Vec<u8>,
 }
 
-/// Exchanges after the last that was taken, the number of the last one looked at, and whether others follow.
+/// Exchanges after the last that was taken, the number of the last one looked at, and whether others follow, also those
+/// that have not ended.
 struct Untaken {
     exchanges: Vec<ExchangeRow>,
     through: i32,
@@ -43,8 +58,9 @@ struct Untaken {
 }
 
 impl Store {
-    /// Writes the next exchanges of the source of update `execution` as episodes, unless it has done so before or
-    /// another update did. Returns the place, if the source still exists.
+    /// Writes the next exchanges of the source of update `execution` as episodes, unless another update did. A repeat
+    /// takes no further ones, because the recorded prompt has only those of the first run. Returns the place, if the
+    /// source still exists.
     ///
     /// # Errors
     /// [`StoreError::LeaseLost`]; a transcript cannot be read; Postgres is unavailable.
@@ -98,23 +114,32 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn taken_episodes(&self, update: ExecutionId) -> Result<Vec<TakenEpisode>, StoreError> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            EpisodeRow,
+            "select id, exchange, content, hash from memory_episodes where written_by = $1 order by exchange",
+            update.0,
+        );
+        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(TakenEpisode::from).collect())
+    }
+
+    /// Episodes of an update's source without an embedding: those that it wrote, and those of calls of `remember`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn unembedded_episodes(&self, update: ExecutionId) -> Result<Vec<TakenEpisode>, StoreError> {
+        let rows = sqlx::query_as!(
+            EpisodeRow,
             r#"
-            select id, exchange, content, hash, embedding_model is not null as "is_embedded!"
-            from memory_episodes where written_by = $1 order by exchange
+            select m.id, m.exchange, m.content, m.hash
+            from memory_updates u join memory_episodes m on m.session_id = u.source_id or m.execution_id = u.source_id
+            where u.execution_id = $1 and m.embedding_model is null
+            order by m.id
+            limit $2
             "#,
             update.0,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let episode = rows.into_iter().map(|row| TakenEpisode {
-            id: EpisodeId(row.id),
-            exchange: row.exchange,
-            content: row.content,
-            hash: row.hash,
-            is_embedded: row.is_embedded,
-        });
-        Ok(episode.collect())
+            MAX_EMBEDDED,
+        );
+        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(TakenEpisode::from).collect())
     }
 
     async fn untaken_of_execution(&self, id: Uuid, taken: i32) -> Result<Untaken, StoreError> {
@@ -151,9 +176,10 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let has_more = turns.len() as i64 > MAX_EXCHANGES;
+        let found = turns.len();
         let ended = turns.into_iter().take(MAX_EXCHANGES as usize).take_while(|turn| turn.state == "ended");
         let turns: Vec<_> = ended.collect();
+        let has_more = turns.len() < found;
         let through = turns.last().map_or(taken, |turn| turn.number);
         let said = turns.iter().filter(|turn| !turn.is_rolled_back);
         let said: Vec<(Uuid, i32)> = said.map(|turn| (turn.execution_id, turn.number)).collect();

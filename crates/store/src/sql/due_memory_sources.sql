@@ -1,4 +1,4 @@
--- Sources that are due to be looked at, the longest first, each with what it is: there, over, with more to take; and
+-- Those of sources $1 that are due to be looked at, each with what it is: there, over, with more to take; and
 -- the time of the next look if it is not over. A session ends when it is idle for $2 seconds, explicitly, or by a
 -- message that used up the agent's turns. An execution is looked at after a quarter of its age, $3 to $4 seconds, and
 -- again $5 seconds after the submit of an update that took nothing.
@@ -26,7 +26,6 @@ select m.id, m.tenant_id, m.agent_key, m.agent_version_id, m.is_session,
 from now, memory_sources m
 left join sessions s on m.is_session and s.id = m.id
 left join executions e on not m.is_session and e.id = m.id
-where m.check_at <= now.now
+where m.id = any ($1) and m.check_at <= now.now
 order by m.check_at
-limit $1
 for update of m skip locked

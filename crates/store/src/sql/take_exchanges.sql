@@ -1,6 +1,6 @@
 -- Writes exchanges $8 of source $4 as episodes under the lease of an update, unless others after $5 were taken
--- meanwhile; $6 is then the last. It is looked at again at once if more are left ($7 is null), and later if others
--- than the $7 that were known have begun.
+-- meanwhile; $6 is then the last. If more are left ($7 is null), the source is looked at again: at once, or later if
+-- nothing was taken. Also later if another than the last known one, $7, has begun.
 with alive as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -15,7 +15,8 @@ now as materialized (
 moved as (
     update memory_sources s
     set taken = $6, check_at = case
-            when $7::int is null then now.now when s.noted <> $7 then now.now + interval '30 minutes'
+            when $7::int is null and $6 > $5 then now.now
+            when s.noted is distinct from $7 then now.now + interval '30 minutes'
         end
     from holder, now where s.id = $4 and s.taken = $5
     returning s.*

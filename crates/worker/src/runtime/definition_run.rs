@@ -91,7 +91,7 @@ async fn run_with(
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
     }
-    journal.writer.begin_memory(&pinned.agent.memory, claimed.depth).await?;
+    journal.begin_memory(&pinned.agent.memory, claimed.depth).await?;
     let references = Box::pin(journal.retrieve(&agent)).await?;
     let input_bytes = claimed.input.len();
     let open = journal.open(&agent, &input, async {

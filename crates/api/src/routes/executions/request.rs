@@ -8,7 +8,7 @@ use longhaul_sdk::{
     numbers,
     spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
 };
-use longhaul_shared::domain::{ExecutionId, FileId, MAX_DEADLINE, requirements::LOAD_SKILL};
+use longhaul_shared::domain::{DEFAULT_QUEUE, ExecutionId, FileId, MAX_DEADLINE, requirements::LOAD_SKILL};
 use longhaul_store::executions::{
     read::ExecutionRecord,
     submit::{Beginning, Idempotency, NewExecution, Submitted},
@@ -89,7 +89,7 @@ fn default_priority() -> i16 {
 }
 
 fn default_queue() -> String {
-    "default".to_owned()
+    DEFAULT_QUEUE.to_owned()
 }
 
 /// A parsed submit.

@@ -64,13 +64,7 @@ pub(crate) async fn put(
 /// Embeds the new content. Without an embedding it is found by words alone.
 async fn embed(state: &ApiState, tenant: TenantId, of: &Episode) {
     let place = MemoryPlace { tenant, agent: of.agent_key.clone(), scope: of.scope.clone() };
-    let episode = TakenEpisode {
-        id: of.id,
-        exchange: of.exchange,
-        content: of.content.clone(),
-        hash: of.hash.clone(),
-        is_embedded: false,
-    };
+    let episode = TakenEpisode { id: of.id, exchange: of.exchange, content: of.content.clone(), hash: of.hash.clone() };
     if let Err(error) = state.indexes.embed_episodes(&place, &[episode]).await {
         tracing::warn!(error = %error, "a changed episode is found by words alone");
     }

@@ -76,7 +76,8 @@ pub(crate) async fn search(
     principal.need(Scope::ExecutionsRead)?;
     let MemorySearchBody { agent, scope, query, top_k } = read_json(&headers, body, BODY_LIMIT).await?;
     let place = MemoryPlace { tenant: principal.tenant(), agent, scope };
-    let recalled = state.indexes.recall(&place, &query, top_k).await?;
+    let query = state.indexes.memory_query(&place, &query, top_k).await?;
+    let recalled = state.indexes.recall(&place, &query).await?;
     let found = recalled.episodes.into_iter().map(|episode| FoundView {
         id: episode.id.to_string(),
         content: episode.content,

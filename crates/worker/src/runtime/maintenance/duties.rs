@@ -90,18 +90,23 @@ pub(super) async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Submits the executions that remember sessions and executions, forgets old episodes, and erases copies of forgotten
-/// ones.
-pub(super) async fn tend_memory(deps: &Deps) -> Result<(), StoreError> {
-    let rules = &deps.memory;
-    let budget = BudgetSpec { max_tokens: Some(rules.update_max_tokens), ..BudgetSpec::default() };
-    announce(deps, &deps.store.submit_memory_updates(CHUNK, &budget).await?);
-    if rules.keep > Duration::ZERO
-        && let Ok(kept) = chrono::Duration::from_std(rules.keep)
+/// Submits the executions that remember sessions and executions.
+pub(super) async fn update_memory(deps: &Deps) -> Result<(), StoreError> {
+    if deps.memory.enabled {
+        let budget = BudgetSpec { max_tokens: Some(deps.memory.update_max_tokens), ..BudgetSpec::default() };
+        announce(deps, &deps.store.submit_memory_updates(CHUNK, &budget).await?);
+    }
+    Ok(())
+}
+
+pub(super) async fn forget_old_episodes(deps: &Deps) -> Result<(), StoreError> {
+    let keep = deps.memory.keep;
+    if keep > Duration::ZERO
+        && let Ok(kept) = chrono::Duration::from_std(keep)
     {
         deps.store.forget_old_episodes(deps.store.now().await? - kept).await?;
     }
-    deps.store.erase_void_updates(None).await
+    Ok(())
 }
 
 pub(super) async fn count_workers(deps: &Deps) -> Result<Value, StoreError> {

@@ -15,8 +15,8 @@ use super::super::projects::{admit, drive_due};
 use super::{
     duties::{
         announced, cancel_descendants, count_waiting, count_workers, end_neglected, end_overdue,
-        forget_idempotency_keys, look_for_alarms, park_unserved, republish, show_alarms, show_backlogs, show_waiting,
-        tend_memory, tend_quarantine, wake_due,
+        forget_idempotency_keys, forget_old_episodes, look_for_alarms, park_unserved, republish, show_alarms,
+        show_backlogs, show_waiting, tend_quarantine, update_memory, wake_due,
     },
     pace::{CHUNK, between, failed, ticks},
     schedules::advance_schedules,
@@ -48,7 +48,7 @@ const WEEKS_AHEAD: i32 = 4;
 const KEYS_EVERY: Duration = Duration::from_secs(10);
 /// Period of the removal of expired uploads and of files that nothing names.
 const FILES_EVERY: Duration = Duration::from_secs(10);
-/// Period of the look for sessions and executions that memory is to take.
+/// Period of the look for what memory is to take, and for what it has to forget.
 const MEMORY_EVERY: Duration = Duration::from_secs(1);
 /// Period and portion of the deletion of old firings of schedules.
 const FIRINGS_EVERY: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value
 }
 
 /// Duties of the sweep, in order of execution.
-const DUTIES: [Duty; 31] = [
+const DUTIES: [Duty; 33] = [
     // Before the waits of their executions, which end at the same time: no reader must find an overdue request
     // still waiting.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
@@ -147,7 +147,9 @@ const DUTIES: [Duty; 31] = [
     }),
     each(KEYS_EVERY, "forget idempotency keys", |deps, _| Box::pin(forget_idempotency_keys(deps))),
     each(FILES_EVERY, "remove files", |deps, _| Box::pin(deps.agent.files.sweep())),
-    each(MEMORY_EVERY, "tend memory", |deps, _| Box::pin(tend_memory(deps))),
+    each(MEMORY_EVERY, "update memory", |deps, _| Box::pin(update_memory(deps))),
+    each(MEMORY_EVERY, "forget old episodes", |deps, _| Box::pin(forget_old_episodes(deps))),
+    each(MEMORY_EVERY, "erase void memory updates", |deps, _| Box::pin(deps.store.erase_void_updates(None))),
     each(FIRINGS_EVERY, "forget firings", |deps, _| {
         Box::pin(async { deps.store.forget_firings(FIRINGS_PORTION).await.map(drop) })
     }),
