@@ -14,7 +14,7 @@ bootstrap: ## install what is missing (PostgreSQL, Redis, bubblewrap, a C compil
 
 # The dev profile: a first build takes a fraction of the release one's time on two cores, `make test` uses the same
 # artifacts, and the demo waits for its scripted model and its database rather than for our code.
-demo: bootstrap ## three example definitions over sample input, and a chat that asks before it acts
+demo: bootstrap ## three example definitions over sample input, a chat, a project and a schedule
 	@cargo run -p longhaul-cli --bin longhaul -- demo
 
 dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/

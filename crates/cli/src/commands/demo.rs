@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{demo_chat, demo_project};
+use super::{demo_chat, demo_project, demo_schedule};
 use crate::{
     client::{Client, Event},
     dev_server::{self, DevServer, DevServerOptions},
@@ -27,11 +27,11 @@ use crate::{
 const PATIENCE_SCRIPTED: Duration = Duration::from_secs(90);
 const PATIENCE_REAL: Duration = Duration::from_secs(900);
 
-/// Watch three example definitions run over sample input, a chat that asks before it acts, and a project
+/// Watch three example definitions run over sample input, a chat that asks before it acts, a project, and a schedule
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Run it in the repository: it applies ./agents and ./definitions and reads ./examples/data. Edit an invoice and run it again:
-the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the project (exit code 0 when all
+the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the schedule (exit code 0 when all
 FINISHED); otherwise it goes on serving until Ctrl-C.")]
 pub struct DemoArgs {
     /// Address and port of API and status page; a free port if absent
@@ -118,13 +118,16 @@ fn samples(data: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Runs the samples, then the chat and the project.
+/// Runs the samples, then the chat, the project and a schedule of one sample.
 async fn show(client: &Client, samples: &[Sample], patience: Duration) -> anyhow::Result<Exit> {
     let ran = run_samples(client, samples, patience).await?;
     let talked = timeout(patience, demo_chat::talk(client)).await.context("the chat did not end in time")??;
     let planned = timeout(patience, demo_project::run(client)).await.context("the project did not end in time")??;
-    let failed = [ran, talked].into_iter().find(|exit| !matches!(exit, Exit::Done));
-    Ok(failed.unwrap_or(planned))
+    let mail = samples.iter().find(|sample| sample.definition == "mail-triage").context("there is no sample mail")?;
+    let ticked = demo_schedule::run(client, mail.definition, &mail.input);
+    let ticked = timeout(patience, ticked).await.context("the schedule did not tick in time")??;
+    let failed = [ran, talked, planned].into_iter().find(|exit| !matches!(exit, Exit::Done));
+    Ok(failed.unwrap_or(ticked))
 }
 
 /// Submits all samples and prints their events until all executions are over.

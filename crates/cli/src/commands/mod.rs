@@ -10,6 +10,7 @@ pub mod config_check;
 pub mod demo;
 mod demo_chat;
 mod demo_project;
+mod demo_schedule;
 pub mod dev;
 pub mod erase;
 pub mod files;
