@@ -3,14 +3,24 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longhaul_shared::http;
+use chrono::{DateTime, TimeDelta, Utc};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    http,
+};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::{fleet::Fleet, load::ANSWER_LIMIT};
+use super::{
+    fleet::{Fleet, HELD},
+    load::ANSWER_LIMIT,
+};
 
 /// Pause between two requests for the list.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time for which calls of [`HELD`] are left alone: longer than from one tick of their schedule to the next.
+const HOLD: TimeDelta = TimeDelta::seconds(70);
 
 pub(super) struct Approver {
     client: reqwest::Client,
@@ -24,11 +34,17 @@ impl Approver {
         Ok(Self { client, url: format!("{}/v1/approvals", fleet.url), key: fleet.approver_key.clone() })
     }
 
-    /// Approves until it is dropped. A decision that fails or times out is repeated in the next round.
-    pub(super) async fn run(self) {
+    /// Approves until it is dropped; holds nothing back once the load has ended. A decision that fails or times out is
+    /// repeated in the next round.
+    pub(super) async fn run(self, load_end: CancellationToken) {
         loop {
             if let Ok(Some(waiting)) = timeout(ANSWER_LIMIT, self.waiting()).await {
-                for approval in waiting {
+                let held_since = SystemClock::new().now() - HOLD;
+                let is_held = |approval: &Value| {
+                    let since = approval["requested_at"].as_str().and_then(|at| at.parse::<DateTime<Utc>>().ok());
+                    approval["agent"] == HELD && !load_end.is_cancelled() && since.is_some_and(|at| at > held_since)
+                };
+                for approval in waiting.into_iter().filter(|approval| !is_held(approval)) {
                     let _ = timeout(ANSWER_LIMIT, self.approve(&approval)).await;
                 }
             }

@@ -36,6 +36,8 @@ pub(super) const MARK: &str = "verify execution ";
 pub(super) const DEFINITION: &str = "verify";
 /// Key of the definition and agent whose charges wait for an approval.
 pub(super) const APPROVALS: &str = "verify-approvals";
+/// Key of the definition and agent whose approvals take over a minute.
+pub(super) const HELD: &str = "verify-held";
 /// Key of the definition and agent that starts two sub-agents.
 pub(super) const TREE: &str = "verify-tree";
 /// Key of the definition and agent whose executions memory takes.
@@ -342,6 +344,7 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
         ..agent
     };
     store.put_shared_agent(&asking).await?;
+    store.put_shared_agent(&AgentSpec { key: HELD.into(), ..asking }).await?;
     let mut tree = AgentSpec::new(TREE, "Do as you are told.");
     let settings = json!({ "agents": [DEFINITION], "tools": ["*"] });
     tree.tools = serde_json::from_value(json!([{ "name": SPAWN_SUB_AGENT, "settings": settings }]))?;
@@ -352,7 +355,7 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
     definition.concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: SLOTS }];
     definition.prompt = Some(format!("{MARK}{{{{ input.number }}}}"));
     store.put_shared_definition(&definition).await?;
-    for other in [APPROVALS, TREE, REMEMBERED] {
+    for other in [APPROVALS, HELD, TREE, REMEMBERED] {
         let other = DefinitionSpec { key: other.into(), agent_key: other.into(), ..definition.clone() };
         store.put_shared_definition(&other).await?;
     }

@@ -6,22 +6,23 @@ use std::{
 };
 
 use anyhow::Context as _;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     domain::ExecutionId,
     http,
 };
-use reqwest::StatusCode;
+use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{
-    fleet::{APPROVALS, DEFINITION, Fleet, MARK, REMEMBERED, TREE},
+    fleet::{APPROVALS, DEFINITION, Fleet, HELD, MARK, REMEMBERED, TREE},
     mix::{CHILDREN_FROM, Kind, Mix},
     seen::Submit,
 };
@@ -42,6 +43,11 @@ const SENT_AGAIN: i64 = 10;
 const SESSION_SPAN: i64 = 100;
 /// The last message of each session, as a remainder of the span. It interrupts the one that is answered.
 const INTERRUPTS: i64 = 95;
+/// Time from the first request for a schedule that ticks once to its tick.
+const ONCE_AFTER: TimeDelta = TimeDelta::seconds(30);
+/// Time from a request for a schedule's end to that end: a request that takes longer is repeated with a later end, so
+/// that no tick after the end was fired before it was known.
+const END_AFTER: Duration = ANSWER_LIMIT;
 
 /// The submits so far, as the load saw them.
 #[derive(Clone, Default)]
@@ -114,16 +120,19 @@ impl Submitter {
         let rest = async { while sending.join_next().await.is_some() {} };
         // Submits still unanswered after this stay unanswered in the evidence.
         let _ = timeout(PATIENCE, rest).await;
+        // Schedules that get no end are found by the audit.
+        let _ = timeout(PATIENCE, self.end_schedules()).await;
         (started, ended)
     }
 
     async fn submit(&self, number: i64) {
-        let started = Instant::now();
-        let mut wanted = if number % SENT_AGAIN == 0 { 2 } else { 1 };
+        let (started, sent_at) = (Instant::now(), SystemClock::new().now());
+        let is_sent_again = number % SENT_AGAIN == 0 || self.mix.kind(number) == Kind::Schedule;
+        let mut wanted = if is_sent_again { 2 } else { 1 };
         let (mut pause, longest) = PAUSES;
         while wanted > 0 && started.elapsed() < 2 * PATIENCE {
             self.submits.edit(number, |submit| submit.tries += 1);
-            match self.send(number).await {
+            match self.send(number, sent_at).await {
                 Ok(id) => {
                     self.submits.edit(number, |submit| submit.answers.push(id));
                     wanted -= 1;
@@ -140,7 +149,7 @@ impl Submitter {
         }
     }
 
-    async fn send(&self, number: i64) -> Result<ExecutionId, NoAnswer> {
+    async fn send(&self, number: i64, sent_at: DateTime<Utc>) -> Result<ExecutionId, NoAnswer> {
         let key = format!("verify-{number}");
         let (path, body, id) = match self.mix.kind(number) {
             Kind::Plain => ("/v1/executions".into(), self.execution(DEFINITION, number), "id"),
@@ -154,6 +163,8 @@ impl Submitter {
                 (format!("/v1/sessions/{session}/messages"), body, "execution_id")
             }
             Kind::Project => ("/v1/projects".into(), self.project(number), "id"),
+            // A schedule is named by its key.
+            Kind::Schedule => ("/v1/schedules".into(), self.schedule(number, sent_at), "key"),
         };
         let answer = self.post(&path, &key, &body).await?;
         // A project answers with an id of its own kind.
@@ -185,6 +196,60 @@ impl Submitter {
         })
     }
 
+    /// A schedule with one of four timings, under each overlap policy and treatment of missed ticks. The runs of every
+    /// second four wait for approvals, longer than from one tick to the next.
+    fn schedule(&self, number: i64, sent_at: DateTime<Utc>) -> Value {
+        let nth = number / 10;
+        let mut body = json!({
+            "key": schedule_key(number),
+            "definition": if nth / 4 % 2 == 0 { DEFINITION } else { HELD },
+            "input": { "number": number },
+            "overlap": match nth % 3 { 0 => "skip", 1 => "queue", _ => "cancel_running" },
+            "catch_up": if nth % 5 < 3 { "one" } else { "none" },
+            "metadata": { NUMBER: number },
+            "monthly_budget": self.mix.monthly_budget(number),
+        });
+        match nth % 4 {
+            0 => body["interval_seconds"] = json!(60),
+            1 => (body["cron"], body["time_zone"]) = (json!("* * * * *"), json!("Europe/Berlin")),
+            // Postgres keeps no nanoseconds.
+            2 => body["at"] = json!((sent_at + ONCE_AFTER).trunc_subsecs(0)),
+            _ => body["interval_seconds"] = json!(90),
+        }
+        body
+    }
+
+    /// Gives each schedule an end, which is soon, so that the ticks that it owes are known.
+    async fn end_schedules(&self) {
+        let submits = self.submits.all();
+        let created = submits.iter().filter(|submit| !submit.answers.is_empty()).map(|submit| submit.number);
+        let mut ending = JoinSet::new();
+        for number in created.filter(|number| self.mix.kind(*number) == Kind::Schedule) {
+            let own = self.clone();
+            ending.spawn(async move { own.end_schedule(number).await });
+        }
+        while ending.join_next().await.is_some() {}
+    }
+
+    async fn end_schedule(&self, number: i64) {
+        let mut body = self.schedule(number, DateTime::UNIX_EPOCH);
+        if body.get("at").is_some() {
+            return;
+        }
+        let url = format!("{}/v1/schedules/{}", self.url, schedule_key(number));
+        let (mut pause, longest) = PAUSES;
+        loop {
+            body["ends_at"] = json!(SystemClock::new().now() + END_AFTER);
+            match self.answer(self.client.put(&url).json(&body)).await {
+                Ok(_) | Err(NoAnswer::Refused(_)) => return,
+                Err(NoAnswer::Passing) => {
+                    sleep(pause).await;
+                    pause = (2 * pause).min(longest);
+                }
+            }
+        }
+    }
+
     /// Begins the session of a message, or finds it by its idempotency key.
     async fn session(&self, number: i64) -> Result<String, NoAnswer> {
         let key = format!("verify-session-{}", number / SESSION_SPAN);
@@ -194,10 +259,14 @@ impl Submitter {
         id.ok_or_else(|| NoAnswer::Refused(format!("an answer without an id: {answer}")))
     }
 
-    /// The body of a 2xx answer.
     async fn post(&self, path: &str, key: &str, body: &Value) -> Result<Value, NoAnswer> {
-        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key);
-        let request = request.header("prefer", "return=minimal").header("idempotency-key", key).json(body);
+        let request = self.client.post(format!("{}{path}", self.url));
+        self.answer(request.header("prefer", "return=minimal").header("idempotency-key", key).json(body)).await
+    }
+
+    /// The body of a 2xx answer.
+    async fn answer(&self, request: RequestBuilder) -> Result<Value, NoAnswer> {
+        let request = request.bearer_auth(&self.key);
         let answered = async {
             let answer = request.send().await?;
             Ok::<_, reqwest::Error>((answer.status(), answer.json::<Value>().await?))
@@ -210,6 +279,11 @@ impl Submitter {
             status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
         Err(if is_passing { NoAnswer::Passing } else { NoAnswer::Refused(format!("{status}: {body}")) })
     }
+}
+
+/// A UUID, as the ids in other answers are.
+fn schedule_key(number: i64) -> String {
+    Uuid::from_u128(number.unsigned_abs().into()).to_string()
 }
 
 /// The reason why a request gave no result.

@@ -18,6 +18,8 @@ pub(super) enum Part {
     Memory,
     /// Projects of four tasks that depend on each other
     Projects,
+    /// Schedules, whose runs are plain executions
+    Schedules,
 }
 
 /// The shape of an execution, derived from its number.
@@ -35,6 +37,8 @@ pub(super) enum Kind {
     Remembered,
     /// Four tasks, each as plain.
     Project,
+    /// A schedule whose runs are as plain.
+    Schedule,
 }
 
 /// The parts of the load.
@@ -56,11 +60,12 @@ impl Mix {
         self.0.contains(&part)
     }
 
-    /// Of ten executions one is a tree, one is a message, one needs approvals, and one is remembered or, once in
-    /// forty, a project.
+    /// Of ten executions one is a tree, one is a message, one needs approvals, one is remembered or, once in forty, a
+    /// project, and at the beginning one is a schedule.
     pub(super) fn kind(&self, number: i64) -> Kind {
         match number % 10 {
             _ if number >= CHILDREN_FROM => Kind::Plain,
+            2 if number < SCHEDULES_BELOW && self.has(Part::Schedules) => Kind::Schedule,
             3 if self.has(Part::Children) => Kind::Tree,
             5 if self.has(Part::Sessions) => Kind::Message,
             7 if self.has(Part::Approvals) => Kind::Approvals,
@@ -77,6 +82,12 @@ impl Mix {
             self.has(Part::Budgets) && (matches!(number % 10, 1 | 3 | 5) || self.kind(number) == Kind::Project);
         has_one.then(|| json!({ "max_model_calls": calls, "max_tokens": tokens }))
     }
+
+    /// Caps of the month of every second schedule.
+    pub(super) fn monthly_budget(&self, number: i64) -> Option<Value> {
+        let has_one = self.has(Part::Budgets) && number % 20 == 2;
+        has_one.then(|| json!({ "max_model_calls": MONTHLY_CALLS }))
+    }
 }
 
 /// Children of execution `n` have the numbers `n + CHILDREN_FROM` and `n + 2 * CHILDREN_FROM`; tasks of project `n`
@@ -84,5 +95,11 @@ impl Mix {
 pub(super) const CHILDREN_FROM: i64 = 1_000_000_000;
 /// The execution that takes execution `n` into memory has the number `n + UPDATES_FROM`.
 pub(super) const UPDATES_FROM: i64 = 5 * CHILDREN_FROM;
+/// Runs of schedule `n` have the numbers `n + RUNS_FROM`, `n + 2 * RUNS_FROM`, …
+pub(super) const RUNS_FROM: i64 = 10 * CHILDREN_FROM;
+/// Numbers from which on there is no schedule: the first 48 tick until the end of the load.
+const SCHEDULES_BELOW: i64 = 48 * 10;
+/// Model calls of a month: more than the runs of a schedule make in a day.
+const MONTHLY_CALLS: u32 = 1_000_000;
 /// Model calls and tokens of a budget: more than can be spent under faults, so that nothing waits for a top-up.
 const BUDGET: (u32, u32) = (500, 50_000_000);

@@ -121,7 +121,8 @@ async fn drive(
     match shutdown.run_until_cancelled(watched).await {
         Some(Ok(evidence)) => {
             fleet.stop().await?;
-            Ok(Some(Evidence { asked: model.asked(), effects: tools.effects(), ..evidence }))
+            let evidence = Evidence { asked: model.asked(), effects: tools.effects(), ..evidence };
+            Ok(Some(evidence.with_numbered_runs()))
         }
         Some(Err(error)) => {
             fleet.kill().await?;
@@ -136,7 +137,7 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
     let submitter = Submitter::new(fleet, args.mix())?;
     let (submits, end) = (submitter.submits(), CancellationToken::new());
     let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
-    let _approver = AbortOnDropHandle::new(tokio::spawn(Approver::new(fleet)?.run()));
+    let _approver = AbortOnDropHandle::new(tokio::spawn(Approver::new(fleet)?.run(end.clone())));
     let (shown, roll) = (Shown::start(args.duration, &fleet.store, &submits), Roll::start(&fleet.store));
     let faults = disturb(args, seed, fleet, &shown).await?;
     end.cancel();
@@ -198,6 +199,7 @@ async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
         budgets: patiently(|| store.audited_budgets()).await?,
         memories: patiently(|| store.audited_memories()).await?,
         projects: patiently(|| store.audited_projects(NUMBER)).await?,
+        schedules: patiently(|| store.audited_schedules()).await?,
         transcripts: patiently(|| store.audited_transcripts()).await?,
         histories: patiently(|| store.broken_histories()).await?,
         leftovers: patiently(|| store.leftovers()).await?,

@@ -14,8 +14,9 @@ use longhaul_testkit::{
 use serde_json::json;
 
 use super::{
+    audit::numbered,
     fleet::{DEFINITION, MARK, PROCESS_HEADER, SPAWN_SUB_AGENT, TOOL_SERVER},
-    mix::{CHILDREN_FROM, Kind, Mix, UPDATES_FROM},
+    mix::{CHILDREN_FROM, Kind, Mix, RUNS_FROM, UPDATES_FROM},
     seen::{CountedTool, SeenRequest},
 };
 
@@ -49,6 +50,31 @@ impl Log {
             asked.answered_at = Some(now);
         }
     }
+
+    /// Records a request; returns the number of its answer, and of its execution.
+    fn asked(&self, mix: &Mix, question: Question) -> (usize, i64) {
+        let at = SystemClock::new().now();
+        let mut asked = self.lock();
+        let execution = match question.execution {
+            schedule if mix.kind(schedule) == Kind::Schedule => run_of(&asked, schedule, &question),
+            execution => execution,
+        };
+        let number = asked.len();
+        let Question { process, key, turn, before, execution: _, first_answer: _ } = question;
+        asked.push(SeenRequest { number, key, process, execution, turn, before, at, answered_at: None });
+        (number, execution)
+    }
+}
+
+/// Number of the run of a schedule that asks. The first requests of two runs differ in their keys only; a later
+/// request repeats the first answer of its run.
+fn run_of(asked: &[SeenRequest], schedule: i64, question: &Question) -> i64 {
+    if let Some(first) = question.first_answer {
+        return asked.get(first).map_or(schedule, |first| first.execution);
+    }
+    let runs = asked.iter().filter(|one| one.execution >= RUNS_FROM && one.execution % RUNS_FROM == schedule);
+    let same = runs.clone().find(|run| run.key == question.key).map(|run| run.execution);
+    same.unwrap_or_else(|| runs.map(|run| run.execution).max().unwrap_or(schedule) + RUNS_FROM)
 }
 
 impl ModelServer {
@@ -117,6 +143,8 @@ struct Question {
     turn: usize,
     /// Numbers of the earlier messages of its session.
     before: Vec<i64>,
+    /// Number of the first answer that the request repeats.
+    first_answer: Option<usize>,
 }
 
 impl Question {
@@ -125,9 +153,10 @@ impl Question {
         let (process, key) = (header(PROCESS_HEADER)?, header("idempotency-key")?);
         if let Some(source) = remembered_number(request) {
             let turn = request.replies();
-            return Some(Self { process, key, execution: source + UPDATES_FROM, turn, before: Vec::new() });
+            let (before, first_answer) = (Vec::new(), None);
+            return Some(Self { process, key, execution: source + UPDATES_FROM, turn, before, first_answer });
         }
-        let (mut before, mut turn) = (Vec::new(), 0);
+        let (mut before, mut turn, mut first_answer) = (Vec::new(), 0, None);
         for message in request.messages() {
             match message["role"].as_str() {
                 Some("user") => {
@@ -136,11 +165,14 @@ impl Question {
                         turn = 0;
                     }
                 }
-                Some("assistant") => turn += 1,
+                Some("assistant") => {
+                    turn += 1;
+                    first_answer = first_answer.or_else(|| numbered(&message.to_string()));
+                }
                 _ => {}
             }
         }
-        Some(Self { process, key, execution: before.pop()?, turn, before })
+        Some(Self { process, key, execution: before.pop()?, turn, before, first_answer })
     }
 }
 
@@ -162,20 +194,16 @@ fn number_after(text: &str, mark: &str) -> Option<i64> {
 }
 
 fn answer(log: &Log, mix: &Mix, request: &Captured) -> Reply {
-    let Some(Question { process, key, execution, turn, before }) = Question::read(request) else {
+    let Some(question) = Question::read(request) else {
         return reply_status(400, "not a question of this fleet");
     };
-    let number = {
-        let at = SystemClock::new().now();
-        let mut asked = log.lock();
-        let number = asked.len();
-        asked.push(SeenRequest { number, key, process, execution, turn, before, at, answered_at: None });
-        number
-    };
+    let turn = question.turn;
+    let (number, execution) = log.asked(mix, question);
+    let is_update = (UPDATES_FROM..RUNS_FROM).contains(&execution);
     let (least, most) = THINKS_MS;
     let spread = (execution.unsigned_abs() * 31 + turn as u64 * 17) % (most - least);
-    let calls = if execution >= UPDATES_FROM { Vec::new() } else { proposed_calls(mix, execution, turn) };
-    let text = if execution >= UPDATES_FROM {
+    let calls = if is_update { Vec::new() } else { proposed_calls(mix, execution, turn) };
+    let text = if is_update {
         let entity = json!({ "name": format!("#{number}#"), "kind": "answer" });
         json!({ "entities": [entity], "relations": [] }).to_string()
     } else if calls.is_empty() {
@@ -194,6 +222,7 @@ fn answer(log: &Log, mix: &Mix, request: &Captured) -> Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verify::mix::Part;
 
     #[test]
     fn every_plan_ends_with_unique_call_numbers() {
@@ -204,6 +233,19 @@ mod tests {
             assert_eq!(numbers.len(), calls.len());
             assert!(plan(execution, 5).is_empty());
         }
+    }
+
+    #[test]
+    fn runs_of_a_schedule_are_numbered_by_their_keys() {
+        let (log, mix) = (Log::default(), Mix::of(&[Part::Schedules]));
+        let ask = |key: &str, first_answer| {
+            let (process, key) = ("worker-1.1".into(), key.into());
+            log.asked(&mix, Question { process, key, execution: 2, turn: 0, before: Vec::new(), first_answer })
+        };
+        assert_eq!(ask("a", None), (0, 2 + RUNS_FROM));
+        assert_eq!(ask("b", None), (1, 2 + 2 * RUNS_FROM));
+        assert_eq!(ask("a", None), (2, 2 + RUNS_FROM), "its worker was killed before the answer was recorded");
+        assert_eq!(ask("c", Some(1)), (3, 2 + 2 * RUNS_FROM), "a later turn");
     }
 
     #[test]

@@ -22,6 +22,7 @@ Examples:
   longhaul verify --seed 7 --faults kill-worker,pause-worker,postgres-restart
   longhaul verify --faults rolling-restart --every 20s --duration 5m
   longhaul verify --with sessions,approvals --faults kill-worker,kill-api
+  longhaul verify --with schedules --duration 10m
 
 docs/reference/verify.md says what it proves, what it does not, and how to read the report.")]
 pub struct VerifyArgs {

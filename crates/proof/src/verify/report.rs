@@ -79,28 +79,9 @@ impl Report {
             json!({ "kind": fault.kind.name(), "process": fault.process, "from": fault.from, "until": fault.until })
         });
         let processes = evidence.processes.iter().map(|process| json!({ "name": process.name, "pid": process.pid }));
-        let finished = evidence.executions.iter().filter(|execution| execution.status == "FINISHED").count();
-        let interrupted = evidence
-            .executions
-            .iter()
-            .filter(|execution| execution.turn.is_some() && execution.failure_code.as_deref() == Some("cancelled"));
         Self {
             bars,
-            counts: vec![
-                ("executions submitted", evidence.submits.len()),
-                ("executions FINISHED", finished),
-                ("sessions", evidence.transcripts.len()),
-                ("messages interrupted", interrupted.count()),
-                ("executions remembered", evidence.memories.len()),
-                ("projects", evidence.projects.len()),
-                ("leases", evidence.attempts.len()),
-                ("leases lost", evidence.attempts.iter().filter(|attempt| attempt.outcome == "lost").count()),
-                ("model calls", evidence.asked.len()),
-                ("tool calls", evidence.effects.len()),
-                ("processes", evidence.processes.len()),
-                ("faults", evidence.faults.len()),
-                ("wake-ups thrown away", evidence.wakeups_lost),
-            ],
+            counts: counts(evidence),
             window: findings.window.clone(),
             start_latency,
             recoveries,
@@ -203,8 +184,37 @@ impl Report {
     }
 }
 
+/// What the run did, by name.
+fn counts(evidence: &Evidence) -> Vec<(&'static str, usize)> {
+    let finished = evidence.executions.iter().filter(|execution| execution.status == "FINISHED").count();
+    let interrupted = evidence
+        .executions
+        .iter()
+        .filter(|execution| execution.turn.is_some() && execution.failure_code.as_deref() == Some("cancelled"));
+    let firings = evidence.schedules.iter().flat_map(|schedule| &schedule.firings);
+    let skipped = firings.filter(|firing| firing.reason.is_some());
+    vec![
+        ("executions submitted", evidence.submits.len()),
+        ("executions FINISHED", finished),
+        ("sessions", evidence.transcripts.len()),
+        ("messages interrupted", interrupted.count()),
+        ("executions remembered", evidence.memories.len()),
+        ("projects", evidence.projects.len()),
+        ("schedules", evidence.schedules.len()),
+        ("ticks fired", evidence.schedules.iter().map(|schedule| schedule.firings.len()).sum()),
+        ("ticks skipped", skipped.count()),
+        ("leases", evidence.attempts.len()),
+        ("leases lost", evidence.attempts.iter().filter(|attempt| attempt.outcome == "lost").count()),
+        ("model calls", evidence.asked.len()),
+        ("tool calls", evidence.effects.len()),
+        ("processes", evidence.processes.len()),
+        ("faults", evidence.faults.len()),
+        ("wake-ups thrown away", evidence.wakeups_lost),
+    ]
+}
+
 fn zero_bars(findings: &Findings) -> Vec<Bar> {
-    let lists: [(&'static str, &[Finding]); 13] = [
+    let lists: [(&'static str, &[Finding]); 14] = [
         ("lost", &findings.lost),
         ("stuck", &findings.stuck),
         ("failed", &findings.failed),
@@ -217,6 +227,7 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
         ("transcripts broken", &findings.transcripts),
         ("episodes missing or doubled", &findings.memories),
         ("tasks out of order", &findings.tasks),
+        ("ticks missed or doubled", &findings.ticks),
         ("left over", &findings.leftovers),
     ];
     let bars = lists.into_iter().map(|(name, found)| Bar {

@@ -9,6 +9,7 @@ use longhaul_store::proof::audit::{
     AuditedAttempt, AuditedBudget, AuditedExecution, AuditedMemory, AuditedProject, AuditedStep, AuditedTranscript,
     AuditedWorker, BrokenHistory, Leftovers,
 };
+use longhaul_store::proof::audited_schedules::AuditedSchedule;
 
 use super::fault_kind::{FaultKind, FaultScope};
 
@@ -45,6 +46,8 @@ pub struct Evidence {
     pub memories: Vec<AuditedMemory>,
     /// Projects with their tasks.
     pub projects: Vec<AuditedProject>,
+    /// Schedules with their firings.
+    pub schedules: Vec<AuditedSchedule>,
     /// Transcripts of the sessions.
     pub transcripts: Vec<AuditedTranscript>,
     /// Executions with an inconsistent history.
@@ -60,6 +63,23 @@ impl Evidence {
     #[must_use]
     pub fn pid(&self, attempt: &AuditedAttempt) -> Option<i32> {
         self.workers.get(&attempt.worker).map(|worker| worker.pid)
+    }
+
+    /// Gives each run of a schedule the number under which the model server knows it, by the key of its first turn: the
+    /// runs of a schedule have one input. A run that recorded no turn has the number -1.
+    #[must_use]
+    pub fn with_numbered_runs(mut self) -> Self {
+        let asked: HashMap<&str, i64> = self.asked.iter().map(|one| (one.key.as_str(), one.execution)).collect();
+        let mut numbers: HashMap<ExecutionId, i64> = HashMap::new();
+        for turn in self.steps.iter().filter(|step| step.kind == "turn") {
+            if let Some(&number) = asked.get(turn.idempotency_key.as_str()) {
+                numbers.entry(turn.execution).or_insert(number);
+            }
+        }
+        for run in self.executions.iter_mut().filter(|execution| execution.schedule.is_some()) {
+            run.number = numbers.get(&run.id).copied().unwrap_or(-1);
+        }
+        self
     }
 }
 

@@ -188,6 +188,7 @@ mod tests {
             started_at: Some(at(number * 100 + if number == 5 { 700 } else { 10 })),
             finished_at: Some(at(end)),
             turn: None,
+            schedule: None,
         };
         let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
         executions.extend((0..catching_up).map(|_| execution(0, from - 500)));

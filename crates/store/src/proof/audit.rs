@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, OnBusy, ProjectId, SessionId, WorkerId};
+use longhaul_shared::domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, WorkerId};
 
 /// An execution after the run, over or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct AuditedExecution {
     pub finished_at: Option<DateTime<Utc>>,
     /// Place in its session, for a message.
     pub turn: Option<AuditedTurn>,
+    /// Schedule that it is a run of.
+    pub schedule: Option<ScheduleId>,
 }
 
 /// Place of a message in its session.
@@ -175,7 +177,7 @@ pub struct Leftovers {
 }
 
 impl Store {
-    /// Every execution whose metadata has `number_key`; every child, task and message of a session, whose number
+    /// Every execution whose metadata has `number_key`, those of schedules included; every child, task and message of a session, whose number
     /// follows `mark` in its input; and every execution that takes one of them into memory, whose number is
     /// `update_offset` higher.
     ///
@@ -194,7 +196,7 @@ impl Store {
                     coalesce(e.metadata ->> $1, substring(p.input::text from $2 || '(\d+)'))::bigint
                 ) as "number!",
                 e.status::text as "status!", e.wait_reason, e.failure_code, e.created_at, e.started_at, e.finished_at,
-                t.session_id as "session_id?", t.number as "turn?", t.on_busy as "on_busy?"
+                t.session_id as "session_id?", t.number as "turn?", t.on_busy as "on_busy?", e.schedule_id
             from executions e join execution_payloads p on p.execution_id = e.id
             left join session_turns t on t.execution_id = e.id
             left join memory_updates u on u.execution_id = e.id
@@ -223,6 +225,7 @@ impl Store {
                 number,
                 interrupts: row.on_busy.as_deref() == Some(OnBusy::Interrupt.as_str()),
             }),
+            schedule: row.schedule_id.map(ScheduleId),
         });
         Ok(executions.collect())
     }
@@ -470,7 +473,8 @@ impl Store {
         })
     }
 
-    /// Numbers of open executions and projects, those included that memory has not taken, and of all executions.
+    /// Number of open executions, projects, and schedules that have an end, with the executions that memory has not
+    /// taken; and number of all executions.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -479,7 +483,12 @@ impl Store {
             r#"
             select count(*) filter (where finished_at is null)
                     + (select count(*) from memory_sources where check_at is not null and not is_session)
-                    + (select count(*) from projects where finished_at is null) as "open!",
+                    + (select count(*) from projects where finished_at is null)
+                    + (
+                        select count(*) from schedules
+                        where next_fire_at is not null and coalesce(spec ->> 'ends_at', spec ->> 'at') is not null
+                    )
+                    + (select count(*) from schedule_firings where state in ('queued', 'ended')) as "open!",
                 count(*) as "all!"
             from executions
             "#

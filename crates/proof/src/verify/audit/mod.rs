@@ -8,8 +8,9 @@ mod projects;
 mod sessions;
 #[cfg(test)]
 mod tests;
+mod ticks;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::domain::{ExecutionId, SessionId};
@@ -74,6 +75,8 @@ pub struct Findings {
     pub memories: Vec<Finding>,
     /// Tasks of projects that were started twice, never, or before the end of one that they depend on.
     pub tasks: Vec<Finding>,
+    /// Ticks of schedules that were fired twice, never, or without their one execution.
+    pub ticks: Vec<Finding>,
     /// Rows that should be gone, processes that ended unexpectedly, and faults without effect.
     pub leftovers: Vec<Finding>,
     /// Counted separately, not violations.
@@ -146,6 +149,7 @@ pub fn judge(evidence: &Evidence) -> Findings {
     sessions::transcripts(evidence, &index, &mut findings);
     memories(evidence, &mut findings);
     projects::projects(evidence, &mut findings);
+    ticks::schedules(evidence, &index, &mut findings);
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
     leftovers::leftovers(evidence, &mut findings);
@@ -169,6 +173,8 @@ struct Index<'a> {
     attempts: HashMap<ExecutionId, Vec<&'a AuditedAttempt>>,
     /// Messages of each session, in order.
     sessions: HashMap<SessionId, Vec<&'a AuditedExecution>>,
+    /// Runs of schedules that a later tick may have cancelled.
+    superseded: HashSet<ExecutionId>,
 }
 
 impl<'a> Index<'a> {
@@ -184,6 +190,7 @@ impl<'a> Index<'a> {
             pids: evidence.processes.iter().map(|process| (process.name.as_str(), process.pid)).collect(),
             attempts,
             sessions: sessions::messages(evidence),
+            superseded: ticks::superseded(evidence),
         }
     }
 
@@ -195,7 +202,10 @@ impl<'a> Index<'a> {
 /// Every answered submit must be exactly one execution.
 fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
     let projects = evidence.projects.iter().map(|project| project.id.0);
-    let stored: BTreeSet<_> = evidence.executions.iter().map(|execution| execution.id.0).chain(projects).collect();
+    // The load names a schedule by a UUID.
+    let schedules = evidence.schedules.iter().filter_map(|schedule| schedule.spec.key.parse().ok());
+    let executions = evidence.executions.iter().map(|execution| execution.id.0);
+    let stored: BTreeSet<_> = executions.chain(projects).chain(schedules).collect();
     for submit in &evidence.submits {
         let number = submit.number;
         for id in submit.answers.iter().filter(|id| !stored.contains(&id.0)) {
@@ -216,7 +226,8 @@ fn submits(evidence: &Evidence, index: &Index<'_>, findings: &mut Findings) {
         }
     }
     let mut stored_by_number: BTreeMap<i64, usize> = BTreeMap::new();
-    for execution in &evidence.executions {
+    // The runs of schedules are counted with their ticks.
+    for execution in evidence.executions.iter().filter(|execution| execution.schedule.is_none()) {
         *stored_by_number.entry(execution.number).or_default() += 1;
     }
     for (number, stored) in stored_by_number.into_iter().filter(|(_, stored)| *stored > 1) {
@@ -481,7 +492,7 @@ fn conclusions(evidence: &Evidence, findings: &mut Findings) {
 }
 
 /// The number between `#` marks in the text of an answer.
-fn numbered(text: &str) -> Option<usize> {
+pub(super) fn numbered(text: &str) -> Option<usize> {
     let rest = &text[text.find('#')? + 1..];
     rest[..rest.find('#')?].parse().ok()
 }

@@ -23,9 +23,9 @@ pub(super) fn messages(evidence: &Evidence) -> HashMap<SessionId, Vec<&AuditedEx
 }
 
 impl Index<'_> {
-    /// Returns true if a later message of the session may have cancelled this one.
+    /// Returns true if a later message of the session, or a later tick of the schedule, may have cancelled this one.
     pub(super) fn is_interrupted(&self, execution: &AuditedExecution) -> bool {
-        let Some(own) = execution.turn else { return false };
+        let Some(own) = execution.turn else { return self.superseded.contains(&execution.id) };
         let later = self.sessions.get(&own.session).into_iter().flatten().filter_map(|message| message.turn);
         execution.failure_code.as_deref() == Some("cancelled")
             && later.into_iter().any(|turn| turn.interrupts && turn.number > own.number)
@@ -33,7 +33,8 @@ impl Index<'_> {
 
     /// The same for an execution by its id.
     pub(super) fn was_interrupted(&self, id: ExecutionId) -> bool {
-        self.sessions.values().flatten().any(|message| message.id == id && self.is_interrupted(message))
+        let messages = self.sessions.values().flatten();
+        self.superseded.contains(&id) || messages.into_iter().any(|one| one.id == id && self.is_interrupted(one))
     }
 }
 

@@ -98,6 +98,7 @@ fn honest() -> Evidence {
             started_at: Some(at(50)),
             finished_at: Some(at(7_200)),
             turn: None,
+            schedule: None,
         }],
         attempts: vec![attempt(1, 11, 50, 6_500, "lost"), attempt(2, 22, 6_900, 7_200, "finished")],
         steps: vec![
@@ -441,8 +442,7 @@ fn answer_recorded_without_a_lease_is_found() {
         e.workers.insert(worker(22).id, AuditedWorker { dead_at: Some(at(7_150)), ..worker(22) });
     };
     assert_eq!(found(dead), [("stale", 1)]);
-    // An answer that the model never gave.
-    assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)]);
+    assert_eq!(found(|e| e.steps[0].preview = Some("answer #77#".into())), [("stale", 1)], "the model never gave it");
 }
 
 #[test]
