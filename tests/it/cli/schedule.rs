@@ -1,5 +1,7 @@
 //! `longhaul schedule`.
 
+use serde_json::json;
+
 use super::Shell;
 use crate::support::fleet::{Fleet, agent};
 
@@ -27,13 +29,18 @@ async fn schedules_are_managed_from_the_shell() {
         "500",
         "--monthly-max-tokens",
         "9000",
+        "--monthly-max-calls",
+        "70",
     ];
     let created = shell.json(&create).await;
     assert_eq!(created["spec"]["budget"]["max_tokens"], 500, "{created}");
-    assert_eq!(created["spec"]["monthly_budget"]["max_tokens"], 9_000);
+    assert_eq!(created["spec"]["monthly_budget"], json!({"max_tokens": 9_000, "max_model_calls": 70}));
     shell.refused(&create, 6, &["schedule_exists"]).await;
     let shown = shell.done(&["schedule", "show", "nightly"]).await;
     assert!(shown.contains("active") && shown.contains("30 6 * * MON-FRI Europe/Berlin"), "{shown}");
+    let replace = ["schedule", "replace", "nightly", "--agent", "a", "--input", r#"{"prompt":"hi"}"#, "--every", "90"];
+    let replaced = shell.json(&replace).await;
+    assert_eq!((&replaced["spec"]["interval_seconds"], &replaced["spec"]["cron"]), (&json!(90), &json!(null)));
     assert!(shell.done(&["schedule", "pause", "nightly"]).await.contains("paused (requested)"));
     let run = shell.json(&["schedule", "run", "nightly", "--idempotency-key", "k"]).await;
     assert_eq!(shell.done(&["schedule", "run", "nightly", "--idempotency-key", "k"]).await.trim(), run["execution_id"]);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::submit::Caps;
 use crate::{client::Client, json_input::json_input};
 
-/// Create, list, pause, resume, run and delete schedules
+/// Create, replace, list, pause, resume, run and delete schedules
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A schedule starts an execution at each of its ticks: the minutes of a cron line in a time zone, an interval, or one time.
@@ -17,6 +17,7 @@ A schedule starts an execution at each of its ticks: the minutes of a cron line 
 Examples:
   longhaul schedule create nightly --agent reporter --input '{\"prompt\": \"Report.\"}' --cron '30 6 * * MON-FRI' --time-zone Europe/Berlin
   longhaul schedule create poll --definition mail-triage --input @mail.json --every 900 --overlap queue --monthly-max-cost 20
+  longhaul schedule replace nightly --agent reporter --input @report.json --cron '0 7 * * MON-FRI' --monthly-max-calls 500
   longhaul schedule history nightly
   longhaul schedule run nightly")]
 pub struct ScheduleArgs {
@@ -27,7 +28,9 @@ pub struct ScheduleArgs {
 #[derive(Debug, clap::Subcommand)]
 enum ScheduleCommand {
     /// Create a schedule
-    Create(Box<CreateArgs>),
+    Create(Box<SpecArgs>),
+    /// Replace all that a schedule says; its next tick stays if the timing does
+    Replace(Box<SpecArgs>),
     /// List the schedules
     List,
     /// Show one schedule
@@ -55,7 +58,7 @@ enum ScheduleCommand {
 }
 
 #[derive(Debug, clap::Args)]
-struct CreateArgs {
+struct SpecArgs {
     /// Name of the schedule
     key: String,
     /// Definition to run
@@ -99,6 +102,9 @@ struct CreateArgs {
     /// Largest number of tokens of all runs of a calendar month
     #[arg(long, value_name = "N")]
     monthly_max_tokens: Option<u32>,
+    /// Largest number of model calls of all runs of a calendar month
+    #[arg(long, value_name = "N")]
+    monthly_max_calls: Option<u32>,
 }
 
 /// # Errors
@@ -109,6 +115,10 @@ pub async fn run(args: ScheduleArgs, context: &Context) -> anyhow::Result<Exit> 
     let shown = match args.command {
         ScheduleCommand::Create(args) => {
             let request = client.request(Method::POST, "/v1/schedules").json(&body(&args)?);
+            client.send(request).await?.body
+        }
+        ScheduleCommand::Replace(args) => {
+            let request = client.request(Method::PUT, &at(&args.key, "")).json(&body(&args)?);
             client.send(request).await?.body
         }
         ScheduleCommand::List => return list(&client, context).await,
@@ -135,7 +145,7 @@ pub async fn run(args: ScheduleArgs, context: &Context) -> anyhow::Result<Exit> 
     show(&[shown], context)
 }
 
-fn body(args: &CreateArgs) -> anyhow::Result<Value> {
+fn body(args: &SpecArgs) -> anyhow::Result<Value> {
     let mut body = Map::new();
     let mut set = |name: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -158,6 +168,7 @@ fn body(args: &CreateArgs) -> anyhow::Result<Value> {
     let month = [
         ("max_cost_usd", args.monthly_max_cost.map(|cost| json!(cost))),
         ("max_tokens", args.monthly_max_tokens.map(Value::from)),
+        ("max_model_calls", args.monthly_max_calls.map(Value::from)),
     ];
     let month: Map<String, Value> =
         month.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
