@@ -26,6 +26,7 @@ pub mod retry;
 pub mod runtime_profile;
 pub mod schedule;
 pub mod status;
+pub mod submit_limits;
 
 pub use call::{CallError, CallErrorKind, ToolCall};
 pub use cut::cut;

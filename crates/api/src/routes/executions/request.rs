@@ -8,7 +8,13 @@ use longhaul_sdk::{
     numbers,
     spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
 };
-use longhaul_shared::domain::{DEFAULT_QUEUE, ExecutionId, FileId, MAX_DEADLINE, requirements::LOAD_SKILL};
+use longhaul_shared::domain::{
+    ExecutionId, FileId, MAX_DEADLINE,
+    requirements::LOAD_SKILL,
+    submit_limits::{
+        MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, QUEUE_PATTERN, default_priority, default_queue,
+    },
+};
 use longhaul_store::executions::{
     read::ExecutionRecord,
     submit::{Beginning, Idempotency, NewExecution, Submitted},
@@ -33,8 +39,6 @@ use crate::{
     state::ApiState,
 };
 
-const MAX_METADATA_BYTES: usize = 16 * 1024;
-const MAX_METADATA_KEYS: usize = 64;
 const MAX_KEY_CHARS: usize = 255;
 const MAX_CALLER_TOOLS: usize = 64;
 /// Maximum of `Prefer: wait`; a longer wait is cut to it.
@@ -58,11 +62,11 @@ pub(crate) struct SubmitBody {
     input: Option<Box<RawValue>>,
     /// Priority; higher first.
     #[serde(default = "default_priority")]
-    #[schemars(range(min = 0, max = 9))]
+    #[schemars(range(min = 0, max = MAX_PRIORITY))]
     priority: i16,
     /// Queue.
     #[serde(default = "default_queue")]
-    #[schemars(regex(pattern = "^[a-z0-9._-]{1,64}$"))]
+    #[schemars(regex(pattern = QUEUE_PATTERN))]
     queue: String,
     /// Earliest start.
     run_at: Option<DateTime<Utc>>,
@@ -71,7 +75,7 @@ pub(crate) struct SubmitBody {
     deadline_seconds: Option<u32>,
     /// Metadata for filters, at most 16 KiB.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = MAX_METADATA_KEYS))]
+    #[schemars(extend("maxProperties" = MAX_METADATA_FIELDS))]
     metadata: Map<String, Value>,
     /// Budget of the execution and everything it starts; the definition's or the agent's when absent.
     budget: Option<BudgetSpec>,
@@ -82,14 +86,6 @@ pub(crate) struct SubmitBody {
     /// Idempotency key of an item of a batch; a submit of its own has it in the header `Idempotency-Key`.
     #[schemars(length(min = 1, max = MAX_KEY_CHARS), regex(pattern = NO_NUL))]
     idempotency_key: Option<String>,
-}
-
-fn default_priority() -> i16 {
-    5
-}
-
-fn default_queue() -> String {
-    DEFAULT_QUEUE.to_owned()
 }
 
 /// A parsed submit.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId};
+use longhaul_shared::domain::{
+    ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId,
+    submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, QUEUE_PATTERN, default_queue},
+};
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
     projects::{Created, MAX_OPEN, NewProject, PlanOrigin, ProjectAgent},
@@ -28,7 +31,6 @@ use crate::{
 };
 
 const MAX_GOAL: usize = 32 * 1024;
-const MAX_METADATA_BYTES: usize = 16 * 1024;
 const MAX_NAME: usize = 200;
 /// Most tasks of a project that run at a time under `dag`.
 const MAX_PARALLEL: u16 = 1_000;
@@ -77,11 +79,11 @@ pub(crate) struct ProjectBody {
     deadline_seconds: Option<u32>,
     /// Queue of its executions.
     #[serde(default = "default_queue")]
-    #[schemars(regex(pattern = "^[a-z0-9._-]{1,64}$"))]
+    #[schemars(regex(pattern = QUEUE_PATTERN))]
     queue: String,
     /// Labels of the project.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = MAX_METADATA_FIELDS))]
     metadata: Map<String, Value>,
 }
 
@@ -101,10 +103,6 @@ fn default_parallel() -> u16 {
 
 fn yes() -> bool {
     true
-}
-
-fn default_queue() -> String {
-    "default".to_owned()
 }
 
 /// Creates a project, and begins to plan or to run it.

@@ -9,11 +9,18 @@ use serde_json::{Map, Value, json, value::RawValue};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
 use super::{Timing, cron::Cron};
-use crate::{domain::deadline::MAX_DEADLINE, named};
+use crate::{
+    domain::{
+        deadline::MAX_DEADLINE,
+        submit_limits::{
+            MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, QUEUE_PATTERN, default_priority, default_queue,
+        },
+    },
+    named,
+};
 
 /// Characters of keys, and of definitions, agents and zones, which are looked up.
 const NAME: &str = r"^[^\u0000]{1,200}$";
-const MAX_METADATA_BYTES: usize = 16 * 1024;
 /// Shortest and longest interval, in seconds: a minute and a year.
 const MIN_INTERVAL: u32 = 60;
 const MAX_INTERVAL: u32 = 366 * 24 * 3_600;
@@ -149,11 +156,11 @@ pub struct ScheduleSpec {
     pub monthly_budget: Option<MonthlyBudget>,
     /// Priority of the runs; higher first.
     #[serde(default = "default_priority")]
-    #[schemars(range(min = 0, max = 9))]
+    #[schemars(range(min = 0, max = MAX_PRIORITY))]
     pub priority: i16,
     /// Queue of the runs.
     #[serde(default = "default_queue")]
-    #[schemars(regex(pattern = "^[a-z0-9._-]{1,64}$"))]
+    #[schemars(regex(pattern = QUEUE_PATTERN))]
     pub queue: String,
     /// Maximum lifetime of a run in seconds, waits included; at most 30 days. The definition's when absent.
     #[schemars(range(min = 1, max = MAX_DEADLINE.as_secs()))]
@@ -161,20 +168,12 @@ pub struct ScheduleSpec {
     pub deadline_seconds: Option<u32>,
     /// Metadata of the runs for filters, at most 16 KiB.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = MAX_METADATA_FIELDS))]
     pub metadata: Map<String, Value>,
 }
 
 fn default_pause_after() -> u16 {
     5
-}
-
-fn default_priority() -> i16 {
-    5
-}
-
-fn default_queue() -> String {
-    "default".to_owned()
 }
 
 impl ScheduleSpec {
