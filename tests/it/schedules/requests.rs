@@ -102,6 +102,23 @@ async fn same_idempotency_key_creates_one_schedule() {
 }
 
 #[tokio::test]
+async fn repeated_create_is_answered_after_its_tick() {
+    let service = Service::start().await;
+    let once = now(&service.fleet).await + TimeDelta::hours(1);
+    let body = schedule(json!({"agent": "a", "cron": null, "at": once}));
+    let send = async |body: &Value| {
+        let key = &[("idempotency-key", "k")];
+        service.api.acme.send(Method::POST, "/v1/schedules", Some(body.to_string()), key).await
+    };
+    assert_eq!(send(&body).await.status, 201);
+    service.fleet.advance(super::minutes(120)).await;
+    let again = send(&body).await;
+    assert_eq!((again.status, &again.body["key"]), (200, &json!("s")), "{}", again.text);
+    let other = schedule(json!({"agent": "a", "cron": null, "at": once, "priority": 1}));
+    assert_eq!(send(&other).await.error(), (409, "idempotency_key_reused"));
+}
+
+#[tokio::test]
 async fn tenant_has_at_most_its_number_of_schedules() {
     let api = TestApi::start_with(ApiOptions { max_schedules: 2, ..ApiOptions::default() }).await;
     for key in ["a", "b"] {

@@ -31,6 +31,16 @@ pub(crate) async fn create(
     principal.need(Scope::ExecutionsWrite)?;
     let key = idempotency_key(&headers)?;
     let request = Request::read(&headers, body, None).await?;
+    // An accepted request stays accepted under its key, also after its only tick.
+    if let Some(key) = &key
+        && let Some((created, hash)) = state.store.schedule_created_under(principal.tenant(), key).await?
+    {
+        if hash != request.hash {
+            return Err(ApiError::Schedule(ScheduleError::KeyReused));
+        }
+        let schedule = find(&state, &principal, &created).await?;
+        return Ok((StatusCode::OK, Json(ScheduleView::of(&state, schedule).await?)));
+    }
     request.check(&state, &principal).await?;
     let now = state.store.now().await?;
     let new = NewSchedule {

@@ -1,7 +1,6 @@
-//! Cron lines of five fields, as Debian's cron reads them, and their ticks in a time zone.
+//! Cron lines of five fields, as Python's cronsim reads them, and their ticks in a time zone.
 //!
-//! Written here because crates differ from cron: croner 3.0 from Python's cronsim in one of eight random lines
-//! (docs/adr/0052-schedules.md).
+//! Written here because croner 3.0 differs from cronsim in one of eight random lines (docs/adr/0052-schedules.md).
 
 use chrono::{DateTime, Datelike, Days, Duration, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use chrono_tz::Tz;
@@ -177,7 +176,7 @@ impl Field {
                 (value, value)
             }
         };
-        // A step from a single value goes on to the end of the range.
+        // A step from a single value goes on to the end of the field, also from `5-5`: so it does in cronsim.
         let last = if step.is_some() && first == last { self.last } else { last };
         let step = usize::try_from(step.unwrap_or(1)).ok()?;
         (first <= last).then(|| (first..=last).step_by(step).fold(0, |set, value| set | 1 << value))
@@ -220,7 +219,9 @@ mod tests {
         assert_eq!(of("0-59 0-23 1-31 1-12 0-7").minutes, of("* * * * *").minutes);
         assert_eq!(of("5,10-20/5,*/30 0 1 1 *").minutes, of("0,5,10,15,20,30 0 1 1 *").minutes);
         assert_eq!(of("0 0 * jan-Mar SUN").months, of("0 0 * 1,2,3 0").months);
-        assert_eq!(of("50/3 0 1 1 *").minutes, of("50,53,56,59 0 1 1 *").minutes);
+        for from_fifty in ["50/3 0 1 1 *", "50-50/3 0 1 1 *"] {
+            assert_eq!(of(from_fifty).minutes, of("50,53,56,59 0 1 1 *").minutes);
+        }
     }
 
     #[test]
