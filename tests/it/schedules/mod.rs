@@ -4,6 +4,7 @@ mod budgets;
 mod cronsim;
 mod firing;
 mod once;
+mod plans;
 mod requests;
 
 use std::time::Duration;

@@ -77,40 +77,32 @@ struct Locked {
 struct Advance<'a> {
     connection: &'a mut PgConnection,
     schedule: &'a Schedule,
-    plan: &'a Result<NewExecution, NotStarted>,
+    /// The next run; absent while no run can start.
+    plan: Option<&'a Result<NewExecution, NotStarted>>,
     state: Locked,
     done: Advanced,
 }
 
 impl Store {
-    /// Advances a schedule as the sweep does. `None` if it was changed meanwhile, or another process has locked it.
+    /// Advances a schedule as the sweep does, with a plan if [`Schedule::starts_a_run`]. `None`, and nothing happened,
+    /// if it was changed meanwhile, another process has locked it, or a run can start that has no plan.
     ///
     /// # Errors
     /// Postgres is unavailable: nothing happened.
     pub async fn advance_schedule(
         &self,
         schedule: &Schedule,
-        plan: &Result<NewExecution, NotStarted>,
+        plan: Option<&Result<NewExecution, NotStarted>>,
     ) -> Result<Option<Advanced>, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let row = sqlx::query_as!(
-            Locked,
-            r#"
-            select longhaul_now() as "now!", paused_at is not null as "is_paused!", failures_in_a_row as failures,
-                next_fire_at, last_tick
-            from schedules where id = $1 and revision = $2
-            for no key update skip locked
-            "#,
-            schedule.id.0,
-            schedule.revision,
-        )
-        .fetch_optional(&mut *transaction)
-        .await?;
-        let Some(state) = row else { return Ok(None) };
+        let Some(state) = lock(&mut transaction, schedule).await? else { return Ok(None) };
         let connection = &mut *transaction;
         let mut advance = Advance { connection, schedule, plan, state, done: Advanced::default() };
         advance.settle().await?;
         let is_busy = advance.is_busy().await?;
+        if plan.is_none() && !is_busy && advance.has_work().await? {
+            return Ok(None);
+        }
         let is_busy = advance.run_queued(is_busy).await?;
         advance.fire(is_busy).await?;
         advance.save().await?;
@@ -130,22 +122,14 @@ impl Store {
         plan: &Result<NewExecution, NotStarted>,
     ) -> Result<ManualRun, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let row = sqlx::query_as!(
-            Locked,
-            r#"
-            select longhaul_now() as "now!", paused_at is not null as "is_paused!", failures_in_a_row as failures,
-                next_fire_at, last_tick
-            from schedules where id = $1 and revision = $2
-            for no key update
-            "#,
-            schedule.id.0,
-            schedule.revision,
-        )
-        .fetch_optional(&mut *transaction)
-        .await?;
-        let Some(state) = row else { return Ok(ManualRun::Changed) };
+        // Unlike the sweep, a person waits for the sweep.
+        sqlx::query!("select from schedules where id = $1 for no key update", schedule.id.0)
+            .execute(&mut *transaction)
+            .await?;
+        let Some(state) = lock(&mut transaction, schedule).await? else { return Ok(ManualRun::Changed) };
         let now = state.now;
         let connection = &mut *transaction;
+        let plan = Some(plan);
         let mut advance = Advance { connection, schedule, plan, state, done: Advanced::default() };
         // A run that has ended is for the sweep to settle: the oldest firing that waits comes before this one.
         let is_busy = advance.is_busy().await?;
@@ -172,6 +156,22 @@ impl Store {
             None => ManualRun::Queued { stopped },
         })
     }
+}
+
+/// Locks a schedule; `None` if it was changed since it was read, or another process has locked it.
+async fn lock(connection: &mut PgConnection, schedule: &Schedule) -> Result<Option<Locked>, StoreError> {
+    let row = sqlx::query_as!(
+        Locked,
+        r#"
+        select longhaul_now() as "now!", paused_at is not null as "is_paused!", failures_in_a_row as failures,
+            next_fire_at, last_tick
+        from schedules where id = $1 and revision = $2
+        for no key update skip locked
+        "#,
+        schedule.id.0,
+        schedule.revision,
+    );
+    Ok(row.fetch_optional(connection).await?)
 }
 
 impl Advance<'_> {
@@ -204,6 +204,12 @@ impl Advance<'_> {
             self.schedule.id.0,
         );
         Ok(running.fetch_one(&mut *self.connection).await?)
+    }
+
+    /// True if a firing waits or a tick has come.
+    async fn has_work(&mut self) -> Result<bool, StoreError> {
+        let is_due = self.state.next_fire_at.is_some_and(|next| next <= self.state.now);
+        Ok(!self.state.is_paused && (is_due || self.oldest_queued().await?.is_some()))
     }
 
     /// Counts a failure, and pauses the schedule after too many in a row.
@@ -311,8 +317,10 @@ impl Advance<'_> {
     /// Starts the run of a stored firing, if the plan and the month's budget allow it.
     async fn start(&mut self, at: (FiringKind, DateTime<Utc>)) -> Result<Result<(), NotStarted>, StoreError> {
         let mut execution = match self.plan {
-            Ok(execution) => execution.clone(),
-            Err(refused) => return Ok(Err(*refused)),
+            Some(Ok(execution)) => execution.clone(),
+            Some(Err(refused)) => return Ok(Err(*refused)),
+            // There is a plan unless a run is under way.
+            None => return Ok(Err(NotStarted::Overlap)),
         };
         let mut reserved = (None, Amounts::default());
         if let Some(caps) = &self.schedule.spec.monthly_budget {

@@ -80,8 +80,16 @@ pub struct Schedule {
     pub last_tick: Option<DateTime<Utc>>,
     /// Execution under way.
     pub running: Option<ExecutionId>,
-    /// Ticks whose runs wait for its end.
+    /// Ticks whose runs wait for its end; in [`Store::schedules_to_advance`] with the tick that has come.
     pub queued: i64,
+}
+
+impl Schedule {
+    /// True for a schedule to advance if a run waits and none is under way.
+    #[must_use]
+    pub fn starts_a_run(&self) -> bool {
+        self.running.is_none() && self.queued > 0
+    }
 }
 
 struct Row {
@@ -130,7 +138,7 @@ impl TryFrom<Row> for Schedule {
     }
 }
 
-/// The first tick after `after` that comes before the schedule's end.
+/// The first tick after `after` that does not come after the schedule's end.
 pub(super) fn next_tick(spec: &ScheduleSpec, timing: &Timing, after: DateTime<Utc>) -> Option<DateTime<Utc>> {
     timing.next_after(after).filter(|tick| spec.ends_at.is_none_or(|end| *tick <= end))
 }
@@ -140,6 +148,27 @@ fn text_of(spec: &ScheduleSpec) -> Result<String, StoreError> {
 }
 
 impl Store {
+    /// Key of the schedule that a request under the tenant's idempotency key created, and the hash of that request.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn schedule_created_under(
+        &self,
+        tenant: TenantId,
+        key: &str,
+    ) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+        let row = sqlx::query!(
+            r#"
+            select key, request_hash as "request_hash!" from schedules where tenant_id = $1 and idempotency_key = $2
+            "#,
+            tenant.0,
+            key,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| (row.key, row.request_hash)))
+    }
+
     /// Creates a schedule, unless the tenant has `max` of them. A repeated request under its idempotency key finds the
     /// schedule that it created.
     ///
