@@ -177,9 +177,9 @@ pub struct Leftovers {
 }
 
 impl Store {
-    /// Every execution whose metadata has `number_key`, those of schedules included; every child, task and message of a session, whose number
-    /// follows `mark` in its input; and every execution that takes one of them into memory, whose number is
-    /// `update_offset` higher.
+    /// Every execution whose metadata has `number_key`, those of schedules included; every child, task and message of a
+    /// session, whose number follows `mark` in its input; and every execution that takes one of them into memory, whose
+    /// number is `update_offset` higher.
     ///
     /// # Errors
     /// Postgres is unavailable.
