@@ -9,6 +9,7 @@
 //! so other commands run without them.
 
 mod api;
+mod browser;
 mod client;
 mod contract;
 mod database;
@@ -36,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     api::ApiConfig,
+    browser::BrowserConfig,
     client::ClientConfig,
     contract::ContractConfig,
     database::DatabaseConfig,
@@ -73,6 +75,7 @@ pub struct Config {
     pub retrieval: RetrievalConfig,
     pub files: FilesConfig,
     pub sandbox: SandboxConfig,
+    pub browser: BrowserConfig,
     pub telemetry: TelemetryConfig,
     pub contract: ContractConfig,
     pub client: ClientConfig,
@@ -179,6 +182,7 @@ impl Config {
             retrieval,
             files,
             sandbox,
+            browser,
             telemetry,
             contract,
             client,
@@ -198,6 +202,7 @@ impl Config {
         retrieval.check(&mut rules);
         files.check(&mut rules);
         sandbox.check(&mut rules);
+        browser.check(&mut rules);
         telemetry.check(&mut rules);
         contract.check(&mut rules);
         client.check(&mut rules);

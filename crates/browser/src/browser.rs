@@ -1,0 +1,135 @@
+//! The browsers of a worker, and one of them.
+
+use std::{io, path::Path, sync::Arc};
+
+use longhaul_shared::config::BrowserConfig;
+use rustix::fs::{Access, access};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::{
+    devtools::DevTools,
+    error::BrowserError,
+    facts::Facts,
+    launch::{Launched, Process, VIEW, launch},
+    proxy::{Proxy, Reach, Transfer},
+};
+
+/// Product of the headless shell. Chromium's other headless mode sends UDP around the proxy, contacts servers of its
+/// own and writes what pages store to disk.
+const HEADLESS_SHELL: &str = "HeadlessChrome/";
+const NOT_STARTED: &str = "the browser did not start";
+
+/// The browsers of a worker. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Browsers {
+    config: Arc<BrowserConfig>,
+    program: Arc<Path>,
+    private_hosts: Arc<[String]>,
+    slots: Arc<Semaphore>,
+}
+
+/// A running browser with one page. Dropped, it is killed.
+#[derive(Debug)]
+pub struct Browser {
+    pub(crate) config: Arc<BrowserConfig>,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) devtools: DevTools,
+    /// True once the page was told to go somewhere.
+    pub(crate) has_page: bool,
+    process: Process,
+    _proxy: Proxy,
+}
+
+impl Browsers {
+    /// The browsers of a worker; `None` if none is configured.
+    ///
+    /// # Errors
+    /// The program cannot be run here; as a message.
+    pub fn new(config: &BrowserConfig) -> Result<Option<Self>, String> {
+        let Some(program) = &config.program else { return Ok(None) };
+        if !cfg!(target_os = "linux") {
+            return Err("browser.program is set, but browsers run on Linux only".into());
+        }
+        let program: Arc<Path> = Path::new(program).into();
+        if !program.is_file() || access(&*program, Access::EXEC_OK).is_err() {
+            return Err(format!("browser.program, {}, is not a program", program.display()));
+        }
+        Ok(Some(Self {
+            config: Arc::new(config.clone()),
+            program,
+            private_hosts: config.private_hosts.clone().into(),
+            slots: Arc::new(Semaphore::new(config.max_browsers)),
+        }))
+    }
+
+    /// Limits of the browsers.
+    #[must_use]
+    pub fn config(&self) -> &BrowserConfig {
+        &self.config
+    }
+
+    /// Waits until one browser less than the maximum runs, and starts one.
+    ///
+    /// # Errors
+    /// `transfer` is used up, or the browser does not start.
+    pub async fn open(&self, transfer: &Arc<Transfer>) -> Result<Browser, BrowserError> {
+        if transfer.is_used_up() {
+            return Err(BrowserError::refused(transfer.message()));
+        }
+        let refused = |error: io::Error| {
+            tracing::warn!(error = %error, "a browser cannot be started");
+            BrowserError::refused(NOT_STARTED)
+        };
+        let slot = self.slots.clone().acquire_owned().await.map_err(|_| BrowserError::refused(NOT_STARTED))?;
+        let (reader, life) = io::pipe().map_err(refused)?;
+        let facts = Facts::new(life);
+        let reach = Reach::new(self.private_hosts.clone(), transfer.clone(), facts.clone());
+        let proxy = Proxy::start(reach).await.map_err(refused)?;
+        let Launched { commands, messages, process } =
+            launch(&self.config, &self.program, (reader, &facts), &proxy, slot).map_err(refused)?;
+        let devtools = DevTools::new(commands, messages, facts.clone());
+        let config = self.config.clone();
+        let mut browser = Browser { config, facts, devtools, has_page: false, process, _proxy: proxy };
+        match browser.prepare().await {
+            Ok(()) => Ok(browser),
+            Err(error) => {
+                let said = browser.process.log();
+                tracing::warn!(error = %error, browser.said = said, "a browser cannot be started");
+                Err(BrowserError::refused(NOT_STARTED))
+            }
+        }
+    }
+}
+
+impl Browser {
+    async fn prepare(&self) -> Result<(), BrowserError> {
+        let version: Value = self.devtools.browser("Browser.getVersion", json!({})).await?;
+        let product = version["product"].as_str().unwrap_or_default();
+        if !product.starts_with(HEADLESS_SHELL) {
+            return Err(BrowserError::Refused(format!("browser.program is {product}, not a headless shell")));
+        }
+        self.devtools.open_page().await?;
+        let (width, height) = VIEW;
+        let view = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let _: Value = self.devtools.page("Emulation.setDeviceMetricsOverride", view).await?;
+        Ok(())
+    }
+
+    /// Reason why the browser is gone; `None` while it runs.
+    #[must_use]
+    pub fn gone(&self) -> Option<String> {
+        self.facts.gone()
+    }
+
+    /// Marks the browser as in use now.
+    pub fn touch(&self) {
+        self.facts.touch();
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        self.facts.end("it was closed");
+    }
+}
