@@ -2,6 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
+use longhaul_browser::Browsers;
 use longhaul_files::Files;
 use longhaul_llm::{health::Health, registry::Models};
 use longhaul_queue::producer::WakeupPublisher;
@@ -42,6 +43,8 @@ pub struct AgentDeps {
     pub workspaces: Option<SandboxClient>,
     /// True unless the deployment has switched memory off.
     pub has_memory: bool,
+    /// The browsers of the tools `browser_*`; `None` if the worker has none.
+    pub browsers: Option<Browsers>,
     /// Limits concurrent tool calls.
     pub call_permits: CallPermits,
     pub context: Context,

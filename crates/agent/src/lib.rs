@@ -15,6 +15,7 @@ mod approval;
 mod approval_gate;
 mod artifacts;
 mod ask_caller;
+mod browser;
 mod caller_tools;
 mod host_tools;
 pub mod load_skill;

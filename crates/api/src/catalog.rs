@@ -8,7 +8,7 @@ use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_shared::{
     domain::{
         AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
-        requirements::{CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
+        requirements::{BROWSER_TOOLS, CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
     },
     json_schema::Schema,
 };
@@ -115,6 +115,7 @@ pub(crate) struct Catalog {
     agent_definition: OnceCell<Put>,
     plan_definition: OnceCell<Put>,
     has_sandbox: bool,
+    has_browser: bool,
 }
 
 impl fmt::Debug for Catalog {
@@ -124,7 +125,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    pub(crate) fn new(store: Store, has_sandbox: bool) -> Self {
+    pub(crate) fn new(store: Store, (has_sandbox, has_browser): (bool, bool)) -> Self {
         Self {
             store,
             known: Cache::new(MAX_REMEMBERED),
@@ -134,19 +135,24 @@ impl Catalog {
             agent_definition: OnceCell::new(),
             plan_definition: OnceCell::new(),
             has_sandbox,
+            has_browser,
         }
     }
 
     /// Checks that the agent's tools can run in this installation.
     ///
     /// # Errors
-    /// [`ApiError::SandboxNotConfigured`].
+    /// [`ApiError::SandboxNotConfigured`] or [`ApiError::BrowserNotConfigured`].
     pub(crate) fn check_tools(&self, agent: &AgentSpec) -> ApiResult<()> {
-        let mut tools = agent.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name());
-        match tools.find(|name| WORKSPACE_TOOLS.contains(name)) {
-            Some(tool) if !self.has_sandbox => Err(ApiError::SandboxNotConfigured { tool: tool.to_owned() }),
-            Some(_) | None => Ok(()),
+        for tool in agent.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name()) {
+            if WORKSPACE_TOOLS.contains(&tool) && !self.has_sandbox {
+                return Err(ApiError::SandboxNotConfigured { tool: tool.to_owned() });
+            }
+            if BROWSER_TOOLS.contains(&tool) && !self.has_browser {
+                return Err(ApiError::BrowserNotConfigured { tool: tool.to_owned() });
+            }
         }
+        Ok(())
     }
 
     /// Resolves `target` as a caller of `tenant` sees it.

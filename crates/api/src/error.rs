@@ -48,6 +48,7 @@ pub(crate) enum ApiError {
     VariableNotAllowed { server: String, name: String },
     AddressNotAllowed { server: String, address: IpAddr },
     SandboxNotConfigured { tool: String },
+    BrowserNotConfigured { tool: String },
     AgentNotAllowed(String),
     WebSearchNotConfigured(String),
     IdempotencyKeyReused(ExecutionId),
@@ -132,6 +133,7 @@ impl ApiError {
             | Self::VersionRemoved { .. }
             | Self::PriceUnknown { .. }
             | Self::SandboxNotConfigured { .. }
+            | Self::BrowserNotConfigured { .. }
             | Self::InvalidRetrieval(_)
             | Self::WebSearchNotConfigured(_)
             | Self::Refused => StatusCode::UNPROCESSABLE_ENTITY,
@@ -176,6 +178,7 @@ impl ApiError {
             Self::VariableNotAllowed { .. } => "variable_not_allowed",
             Self::AddressNotAllowed { .. } => "address_not_allowed",
             Self::SandboxNotConfigured { .. } => "sandbox_not_configured",
+            Self::BrowserNotConfigured { .. } => "browser_not_configured",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::WebSearchNotConfigured(_) => "web_search_not_configured",
             Self::IdempotencyKeyReused(_) => "idempotency_key_reused",
@@ -253,6 +256,9 @@ impl ApiError {
             ),
             Self::SandboxNotConfigured { tool } => {
                 format!("the tool `{tool}` needs a sandbox, and none is configured (setting sandbox.url)")
+            }
+            Self::BrowserNotConfigured { tool } => {
+                format!("the tool `{tool}` needs a browser, and none is configured (setting browser.program)")
             }
             Self::AgentNotAllowed(key) => format!("policy does not let you execute the agent `{key}`"),
             Self::WebSearchNotConfigured(agent) => format!(
@@ -344,6 +350,7 @@ impl ApiError {
                 vec![Violation::new(path, "is in a private network, which is not allowed for an agent of this owner")]
             }
             Self::SandboxNotConfigured { .. } => vec![Violation::new("/tools", "needs a sandbox")],
+            Self::BrowserNotConfigured { .. } => vec![Violation::new("/tools", "needs a browser")],
             Self::IdempotencyKeyReused(_)
             | Self::NotReleasable(_)
             | Self::Unauthenticated

@@ -42,6 +42,8 @@ pub struct ApiOptions {
     pub web_search: bool,
     /// True if the workers have a sandbox for the tools of workspaces.
     pub has_sandbox: bool,
+    /// True if the workers have a browser for the tools `browser_*`.
+    pub has_browser: bool,
     pub contract: ContractOptions,
     /// Sessions of one tenant and agent that may run at a time; 0 is unlimited.
     pub max_running_sessions: u32,
@@ -61,6 +63,7 @@ impl Default for ApiOptions {
             tool_servers: McpConfig::default(),
             web_search: false,
             has_sandbox: false,
+            has_browser: false,
             contract: ContractOptions::default(),
             max_running_sessions: 5,
             max_schedules: 1_000,
@@ -201,7 +204,7 @@ impl ApiState {
         let ApiDeps { store, submitter, prices, indexes, files, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
-            catalog: Catalog::new(store.clone(), options.has_sandbox),
+            catalog: Catalog::new(store.clone(), (options.has_sandbox, options.has_browser)),
             engine: engine(&options.contract),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),

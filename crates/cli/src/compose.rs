@@ -87,6 +87,7 @@ pub async fn serve_api(
             tool_servers: config.tools.mcp.clone(),
             web_search: config.tools.web_search.backend != WebSearchBackend::Off,
             has_sandbox: config.sandbox.url.is_some(),
+            has_browser: config.browser.program.is_some(),
             contract: contract(config)?,
             max_running_sessions: config.sessions.max_running_per_agent,
             max_schedules: config.schedules.max_per_tenant,

@@ -11,6 +11,7 @@ mod settings;
 mod toolbox;
 
 // Tools of Longhaul's own.
+mod browser;
 mod fetch_url;
 mod host;
 mod search_dataset;
@@ -24,6 +25,7 @@ mod http;
 mod mcp;
 
 pub use any_tool::AnyTool;
+pub use browser::BrowserTool;
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
 pub use host::{ASK_CALLER, COLLECT_SUB_AGENTS, HostTool, RECALL, REMEMBER, SPAWN_SUB_AGENT};
 pub use http::platform_client;

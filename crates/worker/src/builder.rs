@@ -13,6 +13,7 @@ use longhaul_agent::{
     probe::Probe,
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
+use longhaul_browser::Browsers;
 use longhaul_contract::platform::SecretRef;
 use longhaul_files::Files;
 use longhaul_llm::{
@@ -40,7 +41,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::sub_agents::SubAgentLimits};
 use longhaul_tools::{
-    FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
+    BrowserTool, FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
     ToolRegistryError, ToolSources, WebSearch, WorkspaceTool,
 };
 use tokio::sync::Semaphore;
@@ -346,7 +347,9 @@ impl WorkerBuilder {
         });
         let tools = with_web_search(self.tools, &config, &mcp)?;
         let workspaces = workspaces(&config)?;
-        let has = registrations(&tools, &self.validators, self.journal_format, workspaces.is_some());
+        let browsers = Browsers::new(&config.browser).map_err(BuildError::Client)?;
+        let offers = (workspaces.is_some(), browsers.is_some());
+        let has = registrations(&tools, &self.validators, self.journal_format, offers);
         let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Arc::new(Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm));
@@ -366,8 +369,10 @@ impl WorkerBuilder {
                 schemas: self.schemas,
                 indexes: Some(indexes),
                 has_workspaces: workspaces.is_some(),
+                has_browsers: browsers.is_some(),
             },
             workspaces,
+            browsers,
             own_org: config.contract.org_id.clone(),
             tool_servers: config.tools.mcp.clone(),
             agents: PreparedAgents::default(),
@@ -417,15 +422,17 @@ fn registrations(
     tools: &ToolRegistry,
     validators: &ValidatorRegistry,
     journal_format: u8,
-    has_workspaces: bool,
+    (has_workspaces, has_browsers): (bool, bool),
 ) -> BTreeSet<String> {
     let workspace_tools = WorkspaceTool::ALL.into_iter().filter(|_| has_workspaces);
+    let browser_tools = BrowserTool::ALL.into_iter().filter(|_| has_browsers);
     tools
         .names()
         .map(str::to_owned)
         .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
         .chain([SEARCH_DATASET.to_owned()])
         .chain(workspace_tools.map(|tool| tool.name().to_owned()))
+        .chain(browser_tools.map(|tool| tool.name().to_owned()))
         .map(|name| format!("tool:{name}"))
         .chain(validators.names().map(|name| format!("validator:{name}")))
         .chain(journal_requirements(journal_format))

@@ -81,7 +81,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 20] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("contract", &["sdk", "shared"]),
@@ -91,11 +91,25 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("llm", &["sdk", "shared", "store", "queue"]),
     ("retrieval", &["shared", "store"]),
     ("files", &["shared", "store"]),
+    ("browser", &["shared"]),
     ("tools", &["sdk", "shared", "retrieval"]),
-    ("agent", &["sdk", "shared", "store", "queue", "references", "llm", "tools", "files"]),
+    ("agent", &["sdk", "shared", "store", "queue", "references", "llm", "tools", "files", "browser"]),
     (
         "worker",
-        &["sdk", "shared", "contract", "store", "queue", "references", "llm", "retrieval", "tools", "files", "agent"],
+        &[
+            "sdk",
+            "shared",
+            "contract",
+            "store",
+            "queue",
+            "references",
+            "llm",
+            "retrieval",
+            "tools",
+            "files",
+            "browser",
+            "agent",
+        ],
     ),
     ("api", &["sdk", "shared", "contract", "store", "retrieval", "files"]),
     ("sandbox", &[]),

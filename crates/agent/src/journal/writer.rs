@@ -20,8 +20,8 @@ use serde_json::Value;
 
 use super::{corrupt, interrupted::ReplySoFar, limits::Counters, secrets::ToolSecrets};
 use crate::{
-    artifacts::ArtifactKeeper, deps::AgentDeps, lease::AttemptControl, messages::hash_parts, probe::Point,
-    ready_call::Waiting, suspects, workspace::Workspace,
+    artifacts::ArtifactKeeper, browser::AttemptBrowser, deps::AgentDeps, lease::AttemptControl, messages::hash_parts,
+    probe::Point, ready_call::Waiting, suspects, workspace::Workspace,
 };
 
 /// An execution's tenant, queue and tree.
@@ -116,6 +116,8 @@ pub struct Writer {
     pub memory: Option<MemoryPlace>,
     /// The files of the execution, or of its session.
     pub(crate) workspace: Arc<Workspace>,
+    /// The browser of the attempt.
+    pub(crate) browser: Arc<AttemptBrowser>,
 }
 
 impl Writer {
@@ -133,6 +135,7 @@ impl Writer {
             (lease.worker(), id, control.token),
             WorkspaceId::of(id, scope.session),
         ));
+        let browser = Arc::new(AttemptBrowser::new(deps.browsers.clone()));
         Self {
             id,
             scope,
@@ -158,12 +161,14 @@ impl Writer {
             so_far: None,
             memory: None,
             workspace,
+            browser,
         }
     }
 
     /// Continues the numbers of a recorded step.
     pub(super) fn continue_from(&mut self, step: &JournalStep) {
         self.next_seq = step.seq + 1;
+        self.browser.note_earlier(step.name.as_deref());
         if step.kind == StepKind::Aggregation {
             self.aggregations.insert(step.key, step.clone());
         }

@@ -4,13 +4,22 @@ use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
 use longhaul_shared::telemetry::{TRACED, trace};
-use longhaul_tools::Toolbox;
+use longhaul_tools::{BrowserTool, Toolbox, WorkspaceTool};
 use tracing::{Instrument, Span};
 
 use crate::{
+    browser::{self, BrowserTurn},
     journal::{CompletedCall, Writer},
     ready_call::ReadyCall,
+    workspace::WorkspaceTurn,
 };
+
+/// What a call works on that only one call of the attempt may use at a time.
+enum Turn<'a> {
+    OnFiles(WorkspaceTool, WorkspaceTurn<'a>),
+    OnPage(BrowserTool, BrowserTurn<'a>),
+    None,
+}
 
 /// Runs a call once it has its permits. The future borrows nothing from the journal, which records meanwhile.
 ///
@@ -21,7 +30,7 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     index: usize,
     ready: ReadyCall,
 ) -> impl Future<Output = CompletedCall> + Send + use<T> {
-    let (keeper, workspace) = (writer.artifact_keeper(), writer.workspace.clone());
+    let (keeper, workspace, browser) = (writer.artifact_keeper(), writer.workspace.clone(), writer.browser.clone());
     let (permits, idempotency_key) = (writer.deps.call_permits.clone(), writer.idempotency_key(&ready.key));
     let span = tracing::info_span!(
         target: TRACED,
@@ -35,10 +44,12 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     );
     async move {
         let workspace_tool = toolbox.borrow().workspace_tool(&ready.tool);
+        let browser_tool = toolbox.borrow().browser_tool(&ready.tool);
         // First, so that a call which waits for others of its reply holds no permit.
-        let turn = match workspace_tool {
-            Some(tool) => Some((tool, workspace.turn().await)),
-            None => None,
+        let turn = match (workspace_tool, browser_tool) {
+            (Some(tool), _) => Turn::OnFiles(tool, workspace.turn().await),
+            (None, Some(tool)) => Turn::OnPage(tool, browser.turn().await),
+            (None, None) => Turn::None,
         };
         let _permit = permits.acquire(&ready.tool).await;
         let scratchpad = Arc::new(ToolScratchpad::default());
@@ -46,9 +57,14 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         let toolbox = toolbox.borrow();
         let tenant = Some(keeper.tenant);
         let mut outcome = match turn {
-            // Boxed: few calls work on files.
-            Some((tool, turn)) => Box::pin(workspace.call(turn, (toolbox, tool), &ready, &idempotency_key)).await,
-            None => toolbox.run(&ready.tool, arguments, written, (&idempotency_key, tenant), scratchpad.clone()).await,
+            // Boxed: few calls work on files or pages.
+            Turn::OnFiles(tool, turn) => {
+                Box::pin(workspace.call(turn, (toolbox, tool), &ready, &idempotency_key)).await
+            }
+            Turn::OnPage(tool, turn) => Box::pin(browser::call(turn, (toolbox, tool), &ready)).await,
+            Turn::None => {
+                toolbox.run(&ready.tool, arguments, written, (&idempotency_key, tenant), scratchpad.clone()).await
+            }
         };
         if !outcome.files.is_empty() {
             // Boxed: few calls leave files.

@@ -15,6 +15,9 @@ pub const BUILT_IN_VALIDATORS: [&str; 3] = ["is_valid_json", "stop_execution", "
 pub const WEB_SEARCH: &str = "web_search";
 /// Tools over the files of a workspace, of workers with a sandbox.
 pub const WORKSPACE_TOOLS: [&str; 5] = ["bash", "read_file", "write_file", "edit_file", "list_files"];
+/// Tools over a browser, of workers that have one.
+pub const BROWSER_TOOLS: [&str; 5] =
+    ["browser_navigate", "browser_read", "browser_click", "browser_type", "browser_screenshot"];
 /// Tool of agents with datasets.
 pub const SEARCH_DATASET: &str = "search_dataset";
 /// Tool of agents with skills.

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::{Answerer, Callable, MIN_RESULT_BYTES, ServiceTool, Toolbox};
 use crate::{
     any_tool::AnyTool,
+    browser::BrowserTool,
     host::{self, HostTool},
     mcp::{AllowedNetworks, McpPool, McpServer, split_name},
     registry::ToolRegistry,
@@ -40,6 +41,8 @@ pub struct ToolSources {
     pub indexes: Option<OwnIndexes>,
     /// True if the worker has a sandbox for the tools of workspaces.
     pub has_workspaces: bool,
+    /// True if the worker has browsers.
+    pub has_browsers: bool,
 }
 
 impl Toolbox {
@@ -199,6 +202,15 @@ fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answe
             return Err(invalid(format!("settings of tool `{}`: the tool takes none", tool.name())));
         }
         return Ok((tool.spec(), Answerer::Workspace(tool)));
+    }
+    if let Some(tool) = BrowserTool::named(reference.name()) {
+        if !sources.has_browsers {
+            return Err(invalid(format!("tool `{}` needs a browser, and this worker has none", tool.name())));
+        }
+        if !are_none(settings) {
+            return Err(invalid(format!("settings of tool `{}`: the tool takes none", tool.name())));
+        }
+        return Ok((tool.spec(), Answerer::Browser(tool)));
     }
     let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
     Ok((tool.spec(), Answerer::Tool(tool)))
