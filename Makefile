@@ -20,7 +20,8 @@ demo: bootstrap ## three example definitions over sample input, a chat, a projec
 dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
-test: bootstrap ## all tests
+test: ## all tests
+	@sh deploy/bootstrap.sh --with-browser
 	@sh deploy/pgvector.sh
 	@cargo test --workspace --no-fail-fast
 

@@ -7,6 +7,8 @@ mod agent_loop;
 mod api;
 #[cfg(test)]
 mod bench;
+#[cfg(all(test, target_os = "linux"))]
+mod browser;
 #[cfg(test)]
 mod caller_tools;
 #[cfg(test)]
