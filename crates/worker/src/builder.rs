@@ -363,14 +363,7 @@ impl WorkerBuilder {
             prices: config.llm.prices(),
             budget: config.llm.budget,
             sub_agents: SubAgentSlots::new(sub_agent_limits(&config)),
-            tools: ToolSources {
-                registry: tools,
-                mcp,
-                schemas: self.schemas,
-                indexes: Some(indexes),
-                has_workspaces: workspaces.is_some(),
-                has_browsers: browsers.is_some(),
-            },
+            tools: tool_sources(tools, mcp, self.schemas, indexes, offers),
             workspaces,
             browsers,
             own_org: config.contract.org_id.clone(),
@@ -407,6 +400,16 @@ fn with_web_search(mut tools: ToolRegistry, config: &Config, mcp: &McpPool) -> R
         tools.add_web_search(tool);
     }
     Ok(tools)
+}
+
+fn tool_sources(
+    registry: ToolRegistry,
+    mcp: McpPool,
+    schemas: SchemaCache,
+    indexes: OwnIndexes,
+    (has_workspaces, has_browsers): (bool, bool),
+) -> ToolSources {
+    ToolSources { registry, mcp, schemas, indexes: Some(indexes), has_workspaces, has_browsers }
 }
 
 fn sub_agent_limits(config: &Config) -> SubAgentLimits {
