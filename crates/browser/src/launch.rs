@@ -29,7 +29,7 @@ const DISK_BYTES: u64 = 64 << 20;
 /// Size of the page, in pixels.
 pub(crate) const VIEW: (u32, u32) = (1280, 800);
 
-/// A started browser: its DevTools pipes, and what keeps it.
+/// A started browser: its `DevTools` pipes, and what keeps it.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) commands: ChildStdin,

@@ -27,7 +27,7 @@ use url::Host;
 
 use crate::facts::Facts;
 
-/// Connections of one browser at a time. Chromium opens at most 32 of its own to one proxy, and 255 WebSockets.
+/// Connections of one browser at a time. Chromium opens at most 32 of its own to one proxy, and 255 `WebSockets`.
 const MAX_CONNECTIONS: usize = 300;
 /// Time to read a request, to resolve a name and to connect to one address.
 const STEP: Duration = Duration::from_secs(10);

@@ -40,6 +40,7 @@ const PROGRAM: &str = "/usr/bin/chromium-headless-shell";
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The browser of this machine; `None` if the tests were told that there is none.
+#[expect(clippy::disallowed_methods, reason = "a setting of the test run, which shared::config knows nothing about")]
 fn program() -> Option<String> {
     let program = std::env::var(VARIABLE).unwrap_or_else(|_| PROGRAM.to_owned());
     if program == "none" {
@@ -200,8 +201,8 @@ impl Running {
     /// Sends SIGSTOP to the browsers: they cannot see that their pipe closes, as if a page had taken them over.
     fn stop(&self) {
         let mine = all_processes().into_iter().filter(|one| self.sessions.contains(&one.session));
-        let stopped = mine.map(|one| kill_process(Pid::from_raw(one.id).unwrap(), Signal::STOP)).count();
-        assert!(stopped > 3, "a browser has more processes: {:?}", self.lines());
+        let stopped: Vec<_> = mine.map(|one| kill_process(Pid::from_raw(one.id).unwrap(), Signal::STOP)).collect();
+        assert!(stopped.len() > 3, "a browser has more processes: {:?}", self.lines());
     }
 
     /// Waits until no process of the browsers and guards is left, and no directory.
