@@ -1,4 +1,6 @@
 //! Assembles a worker from built-in parts, the application's registrations and the configuration.
+//!
+//! The file is long because every part of a worker is put together here, and nowhere else.
 
 use std::{
     collections::{BTreeSet, HashMap},
