@@ -21,9 +21,7 @@ use super::{
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(super) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
-    let refuse = |error: CallError| {
-        HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments)))
-    };
+    let refuse = |error: CallError| call.refused(&agent.toolbox, &error);
     let mut asked = journal.requests_of_call(RequestKind::Question, &call.key).await?;
     let request = match asked.pop() {
         Some(request) => request,
@@ -56,7 +54,7 @@ pub(super) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) 
             let answer = String::from_utf8(request.decision_body.unwrap_or_default()).map_err(|_| {
                 Failure::permanent(FailureCode::INTERNAL_ERROR, "the stored answer to a question cannot be read")
             })?;
-            HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, answer)))
+            call.answered(&agent.toolbox, answer)
         }
         RequestState::Expired
         | RequestState::Closed

@@ -42,16 +42,13 @@ pub(super) async fn call(
     };
     // Record the call that the caller saw, even if its references have other values by now.
     call.arguments = read(&request.arguments)?;
-    let refuse = |kind, message: String| {
-        let error = CallError::new(kind, message);
-        HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments)))
-    };
+    let refuse = |kind, message: String| call.refused(&agent.toolbox, &CallError::new(kind, message));
     let posted = request.decision_body.as_deref().unwrap_or_default();
     Ok(match request.state {
         RequestState::Waiting => {
             HostToolAnswer::Waiting(Waiting { reason: WaitReason::Input, until: Some(request.expires_at) })
         }
-        RequestState::Answered => HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, text(posted)?))),
+        RequestState::Answered => call.answered(&agent.toolbox, text(posted)?),
         RequestState::Failed => refuse(CallErrorKind::Runtime, text(posted)?),
         RequestState::Expired
         | RequestState::Closed

@@ -46,11 +46,7 @@ pub(super) async fn call(
     call: &ReadyCall,
     is_present: impl Fn(&str) -> bool,
 ) -> Step<HostToolAnswer> {
-    let answer = |text: String| HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, text)));
-    let refuse = |message: String| {
-        let error = CallError::new(CallErrorKind::Runtime, message);
-        HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments)))
-    };
+    let refuse = |message: String| call.refused(&agent.toolbox, &CallError::new(CallErrorKind::Runtime, message));
     let argument = |name: &str| call.arguments.get(name).and_then(Value::as_str);
     let (name, file) = (argument("name").unwrap_or_default(), argument("file").unwrap_or(SKILL_FILE));
     let Some(skill) = agent.skills.iter().find(|skill| skill.name == name) else {
@@ -71,14 +67,17 @@ pub(super) async fn call(
         format!("{heading}{text}")
     };
     let most = agent.toolbox.max_result_bytes();
-    Ok(answer(match is_present(&heading) {
-        false => text,
-        true if text.len() <= most => format!("`{file}` of the skill `{name}` is already in this conversation."),
-        true => format!(
-            "The beginning of `{file}` of the skill `{name}` is already in this conversation; the rest exceeds the \
+    Ok(call.answered(
+        &agent.toolbox,
+        match is_present(&heading) {
+            false => text,
+            true if text.len() <= most => format!("`{file}` of the skill `{name}` is already in this conversation."),
+            true => format!(
+                "The beginning of `{file}` of the skill `{name}` is already in this conversation; the rest exceeds the \
              agent's limit of {most} bytes for one result."
-        ),
-    }))
+            ),
+        },
+    ))
 }
 
 /// Returns true if `message` is the result of a load that begins with `heading`.

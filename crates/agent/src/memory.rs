@@ -24,6 +24,7 @@ use super::{
 
 /// Looks for memories while others are being forgotten.
 const TRIES: usize = 3;
+const WITHOUT_MEMORY: &str = "this execution has no memory";
 /// Maximum bytes of one memory in a prompt.
 const MAX_ITEM_BYTES: usize = 2_000;
 
@@ -125,24 +126,24 @@ fn shown(text: &str) -> String {
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
-    let Some(place) = journal.memory.clone() else { return Ok(without_memory(agent, call)) };
+    let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
+    let Some(place) = journal.memory.clone() else { return refuse(CallErrorKind::Runtime, WITHOUT_MEMORY.to_owned()) };
     let RememberArguments { content } = match Deserialize::deserialize(&call.arguments) {
         Ok(arguments) => arguments,
-        Err(error) => return Ok(refused(agent, call, CallErrorKind::Structural, error.to_string())),
+        Err(error) => return refuse(CallErrorKind::Structural, error.to_string()),
     };
     let content = content.trim();
     if content.is_empty() || content.chars().count() > MAX_EPISODE_CHARS {
         let reason = format!("`content` has 1 to {MAX_EPISODE_CHARS} characters");
-        return Ok(refused(agent, call, CallErrorKind::Structural, reason));
+        return refuse(CallErrorKind::Structural, reason);
     }
     let (store, lease) = (journal.deps.store.clone(), journal.held_lease());
     let note = Note { place: &place, session: journal.scope.session, call_key: &call.key, content };
     let written = patiently(store.trouble(), || store.remember(lease, &note));
     match written.await.map_err(from_store)? {
-        Remembered::Written => Ok(answered(agent, call, "remembered".to_owned())),
+        Remembered::Written => Ok(call.answered(&agent.toolbox, "remembered".to_owned())),
         Remembered::TooMany => {
-            let reason = "this execution has remembered as much as one may".to_owned();
-            Ok(refused(agent, call, CallErrorKind::Runtime, reason))
+            refuse(CallErrorKind::Runtime, "this execution has remembered as much as one may".to_owned())
         }
     }
 }
@@ -152,12 +153,13 @@ pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCa
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(super) async fn recall(agent: &Agent, journal: &Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
+    let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
     let (Some(place), Some(indexes)) = (&journal.memory, &journal.deps.tools.indexes) else {
-        return Ok(without_memory(agent, call));
+        return refuse(CallErrorKind::Runtime, WITHOUT_MEMORY.to_owned());
     };
     let RecallArguments { query, top_k } = match Deserialize::deserialize(&call.arguments) {
         Ok(arguments) => arguments,
-        Err(error) => return Ok(refused(agent, call, CallErrorKind::Structural, error.to_string())),
+        Err(error) => return refuse(CallErrorKind::Structural, error.to_string()),
     };
     let top_k = top_k.unwrap_or(agent.config.memory.recall_top_k).clamp(1, 20);
     let store = &journal.deps.store;
@@ -172,24 +174,11 @@ pub(super) async fn recall(agent: &Agent, journal: &Writer, call: &ReadyCall) ->
     });
     let Some(recalled) = found.await.map_err(from_store)? else {
         let reason = "memories are being forgotten; try again".to_owned();
-        return Ok(refused(agent, call, CallErrorKind::Runtime, reason));
+        return refuse(CallErrorKind::Runtime, reason);
     };
     let memories: Vec<String> = recalled.episodes.into_iter().map(|episode| episode.content).collect();
     let facts: Vec<String> = recalled.facts.into_iter().map(|(sentence, _)| sentence).collect();
-    Ok(answered(agent, call, json!({ "memories": memories, "facts": facts }).to_string()))
-}
-
-fn answered(agent: &Agent, call: &ReadyCall, text: String) -> HostToolAnswer {
-    HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, text)))
-}
-
-fn refused(agent: &Agent, call: &ReadyCall, kind: CallErrorKind, reason: String) -> HostToolAnswer {
-    let error = CallError::new(kind, reason);
-    HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(&error, &call.written.name, &call.written.arguments)))
-}
-
-fn without_memory(agent: &Agent, call: &ReadyCall) -> HostToolAnswer {
-    refused(agent, call, CallErrorKind::Runtime, "this execution has no memory".to_owned())
+    Ok(call.answered(&agent.toolbox, json!({ "memories": memories, "facts": facts }).to_string()))
 }
 
 #[cfg(test)]

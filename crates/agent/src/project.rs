@@ -14,7 +14,6 @@ use super::{
     Agent,
     journal::{Writer, from_store},
     ready_call::{HostToolAnswer, ReadyCall},
-    sub_agents::spawn::{answered, refused},
 };
 
 /// The project as text for a model.
@@ -44,7 +43,7 @@ pub(super) fn text_of(standing: &Standing) -> String {
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(super) async fn plan(agent: &Agent, journal: &Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
-    let refuse = |kind, reason: String| Ok(refused(agent, call, &CallError::new(kind, reason)));
+    let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
     let plan: Plan = match Deserialize::deserialize(&call.arguments) {
         Ok(plan) => plan,
         Err(error) => return refuse(CallErrorKind::Structural, error.to_string()),
@@ -62,7 +61,7 @@ pub(super) async fn plan(agent: &Agent, journal: &Writer, call: &ReadyCall) -> S
     let edited = patiently(store.trouble(), || store.put_plan(tenant, id, new.clone()));
     let reason = match edited.await.map_err(from_store)? {
         Edited::Done { version, status } => {
-            return Ok(answered(agent, call, &json!({ "plan": version, "project": status })));
+            return Ok(call.answered(&agent.toolbox, json!({ "plan": version, "project": status }).to_string()));
         }
         Edited::Invalid(problems) => {
             let each: Vec<String> =

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use longhaul_sdk::Failure;
 use longhaul_shared::domain::{CallError, ToolCall, WaitReason};
 use longhaul_store::history::journal::Hash;
-use longhaul_tools::CallOutcome;
+use longhaul_tools::{CallOutcome, Toolbox};
 use serde_json::Value;
 
 /// A call that nothing blocks any more.
@@ -19,6 +19,18 @@ pub(crate) struct ReadyCall {
     pub arguments: Value,
     /// Text for the model before the result, if a different call than the written one runs.
     pub note: Option<String>,
+}
+
+impl ReadyCall {
+    /// The answer that has a result.
+    pub(crate) fn answered(&self, toolbox: &Toolbox, text: String) -> HostToolAnswer {
+        HostToolAnswer::Answered(Box::new(toolbox.answer(&self.tool, text)))
+    }
+
+    /// The answer that has an error, which the model reads in the place of a result.
+    pub(crate) fn refused(&self, toolbox: &Toolbox, error: &CallError) -> HostToolAnswer {
+        HostToolAnswer::Answered(Box::new(toolbox.refuse(error, &self.written.name, &self.written.arguments)))
+    }
 }
 
 /// Reason why a call, and with it its execution, waits.

@@ -8,11 +8,7 @@ use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionId, WaitReason,
 use longhaul_store::executions::children::Child;
 use serde::Deserialize;
 
-use super::{
-    aggregate,
-    outcome::outcomes,
-    spawn::{answered, refused},
-};
+use super::{aggregate, outcome::outcomes};
 use crate::{
     Agent,
     journal::Writer,
@@ -31,7 +27,8 @@ struct Arguments {
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(crate) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
-    let refuse = |message: String| Ok(refused(agent, call, &CallError::new(CallErrorKind::Structural, message)));
+    let refuse =
+        |message: String| Ok(call.refused(&agent.toolbox, &CallError::new(CallErrorKind::Structural, message)));
     let Arguments { ids, wait } = match Arguments::deserialize(&call.arguments) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(error.to_string()),
@@ -57,5 +54,5 @@ pub(crate) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) 
     for (child, outcome) in asked.iter().zip(&mut outcomes) {
         outcome.partial = texts.remove(&child.id);
     }
-    Ok(answered(agent, call, &aggregate::collect(&outcomes, agent.max_result_bytes())))
+    Ok(call.answered(&agent.toolbox, aggregate::collect(&outcomes, agent.max_result_bytes()).to_string()))
 }

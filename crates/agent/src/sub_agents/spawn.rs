@@ -42,7 +42,8 @@ struct TaskArguments {
 /// # Errors
 /// An interrupt, or a failure of the store.
 pub(crate) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
-    let refuse = |message: String| Ok(refused(agent, call, &CallError::new(CallErrorKind::Structural, message)));
+    let refuse =
+        |message: String| Ok(call.refused(&agent.toolbox, &CallError::new(CallErrorKind::Structural, message)));
     let settings = match Settings::of(&agent.config) {
         Some(Ok(settings)) => settings,
         Some(Err(problem)) => return refuse(problem),
@@ -73,7 +74,7 @@ pub(crate) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) 
             .iter()
             .map(|child| json!({ "sub_agent_id": child.id.to_string(), "agent": child.agent_key }))
             .collect();
-        return Ok(answered(agent, call, &json!({ "sub_agents": started })));
+        return Ok(call.answered(&agent.toolbox, json!({ "sub_agents": started }).to_string()));
     }
     if !is_over(&children, strategy) {
         let ids: Vec<_> = children.iter().map(|child| child.id).collect();
@@ -86,8 +87,8 @@ pub(crate) async fn call(agent: &Agent, journal: &mut Writer, call: &ReadyCall) 
     }
     let family = Family { outcomes: outcomes(journal, &children).await?, tasks };
     Ok(match result(agent, journal, call, strategy, &family).await? {
-        Ok(result) => answered(agent, call, &result),
-        Err(failed) => refused(agent, call, &failed.into_error(&family.outcomes)),
+        Ok(result) => call.answered(&agent.toolbox, result.to_string()),
+        Err(failed) => call.refused(&agent.toolbox, &failed.into_error(&family.outcomes)),
     })
 }
 
@@ -114,12 +115,4 @@ async fn result(
         Strategy::BestOf => judge::best_of(agent, journal, call, family).await?,
         Strategy::Synthesize => judge::synthesize(agent, journal, call, family).await?,
     })
-}
-
-pub(crate) fn answered(agent: &Agent, call: &ReadyCall, result: &Value) -> HostToolAnswer {
-    HostToolAnswer::Answered(Box::new(agent.toolbox.answer(&call.tool, result.to_string())))
-}
-
-pub(crate) fn refused(agent: &Agent, call: &ReadyCall, error: &CallError) -> HostToolAnswer {
-    HostToolAnswer::Answered(Box::new(agent.toolbox.refuse(error, &call.written.name, &call.written.arguments)))
 }
