@@ -1,6 +1,4 @@
 //! Assembles a worker from built-in parts, the application's registrations and the configuration.
-//!
-//! The file is long because every part of a worker is put together here, and nowhere else.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,12 +14,9 @@ use longhaul_agent::{
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
 use longhaul_browser::Browsers;
-use longhaul_contract::platform::SecretRef;
 use longhaul_files::Files;
 use longhaul_llm::{
-    Clocks,
     health::Health,
-    provider_config,
     registry::{Models, ModelsError},
 };
 use longhaul_queue::{QueueError, model_calls::ModelCalls, producer::WakeupPublisher};
@@ -32,25 +27,25 @@ use longhaul_sdk::{
     spec::{AgentPrompts, SkillSpec},
 };
 use longhaul_shared::{
-    config::{self, Config, ConfigError, ContractConfig, PromptCacheMode, ProviderKind},
+    config::{self, Config, ConfigError},
     domain::{
         JOURNAL_FORMAT,
         formats::journal_requirements,
         requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET},
     },
     json_schema::SchemaCache,
-    sealing::SEALED,
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::sub_agents::SubAgentLimits};
 use longhaul_tools::{
-    BrowserTool, FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, ToolRegistry,
-    ToolRegistryError, ToolSources, WebSearch, WorkspaceTool,
+    BrowserTool, FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, ToolRegistry, ToolRegistryError,
+    ToolSources, WebSearch, WorkspaceTool,
 };
 use tokio::sync::Semaphore;
 
 use crate::{
     Worker,
     contract::Platform,
+    credentials,
     deps::{Deps, Versions},
 };
 
@@ -344,7 +339,7 @@ impl WorkerBuilder {
         let store = Store::open(StoreOptions { max_connections, ..database })?;
         let mcp = McpPool::new(McpPoolSettings {
             base_env: config::inherited_environment(&INHERITED_ENV),
-            secrets: tool_server_secrets(&config.contract)?,
+            secrets: credentials::tool_server_secrets(&config.contract)?,
             ..McpPoolSettings::default()
         });
         let tools = with_web_search(self.tools, &config, &mcp)?;
@@ -352,7 +347,8 @@ impl WorkerBuilder {
         let browsers = Browsers::new(&config.browser).map_err(BuildError::Client)?;
         let offers = (workspaces.is_some(), browsers.is_some());
         let has = registrations(&tools, &self.validators, self.journal_format, offers);
-        let platform = Platform::new(store.clone(), platform_secrets(&config.contract)?).map_err(BuildError::Client)?;
+        let platform = Platform::new(store.clone(), credentials::platform_secrets(&config.contract)?)
+            .map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Arc::new(Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm));
         let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).map_err(client)?;
@@ -452,55 +448,9 @@ fn workspaces(config: &Config) -> Result<Option<SandboxClient>, BuildError> {
     SandboxClient::new(url, token).map(Some).map_err(client)
 }
 
-/// Resolves secrets in a platform's bindings: environment variables that the configuration allows, and sealed values.
-fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
-    let (sealer, settings) = (config.sealer()?, config.clone());
-    Ok(SecretResolver::new(move |reference| match SecretRef::read(reference)? {
-        SecretRef::Variable(name) if settings.may_read(&name) => config::resolve_secret(reference),
-        SecretRef::Sealed(sealed) => sealer.open(&sealed).ok(),
-        SecretRef::Variable(_) | SecretRef::Foreign | SecretRef::Literal => None,
-    }))
-}
-
-/// Resolves secrets in the headers and variables of tool servers: environment variables and sealed values.
-fn tool_server_secrets(config: &ContractConfig) -> Result<SecretResolver, BuildError> {
-    let sealer = config.sealer()?;
-    Ok(SecretResolver::new(move |reference| {
-        if reference.starts_with(SEALED) { sealer.open(reference).ok() } else { config::resolve_secret(reference) }
-    }))
-}
-
 fn models(config: &Config) -> Result<Models, BuildError> {
-    let mut providers = std::collections::BTreeMap::new();
-    for (name, provider) in &config.llm.providers {
-        let mut headers = std::collections::BTreeMap::new();
-        for (header, value) in &provider.headers {
-            headers.insert(header.clone(), config::reveal(value)?);
-        }
-        let provider = provider_config::ProviderConfig {
-            kind: match provider.kind {
-                ProviderKind::OpenAi => provider_config::ProviderKind::OpenAi,
-                ProviderKind::Anthropic => provider_config::ProviderKind::Anthropic,
-                ProviderKind::Scripted => provider_config::ProviderKind::Scripted,
-            },
-            base_url: provider.base_url.clone(),
-            api_key: provider.api_key.as_ref().map(config::reveal).transpose()?,
-            clocks: Clocks {
-                connect: provider.connect,
-                first_token: provider.first_token,
-                gap: provider.gap,
-                total: provider.total,
-            },
-            headers,
-            default_model: provider.default_model.clone(),
-            ca_file: provider.ca_file.as_ref().map(Into::into),
-            prompt_cache: match provider.prompt_cache {
-                PromptCacheMode::Auto => None,
-                PromptCacheMode::On => Some(true),
-                PromptCacheMode::Off => Some(false),
-            },
-        };
-        providers.insert(name.clone(), provider);
-    }
+    let providers = &config.llm.providers;
+    let resolved = providers.iter().map(|(name, settings)| Ok((name.clone(), credentials::provider(settings)?)));
+    let providers = resolved.collect::<Result<_, ConfigError>>()?;
     Ok(Models::from_config(providers, config.llm.default_provider.clone())?)
 }

@@ -20,6 +20,7 @@
 mod agent_definition;
 mod builder;
 mod contract;
+mod credentials;
 mod deps;
 mod error;
 mod memory_update;
