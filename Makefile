@@ -20,9 +20,9 @@ demo: bootstrap ## three example definitions over sample input, a chat, a projec
 dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
-test: ## all tests
-	@sh deploy/bootstrap.sh --with-browser
+test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
+	@sh deploy/browser.sh
 	@cargo test --workspace --no-fail-fast
 
 # Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked

@@ -1,8 +1,7 @@
 #!/bin/sh
 # Makes sure that this machine has what `make demo` and `make test` need: cargo, a C compiler, the binaries of
 # PostgreSQL 15 or newer, redis-server, and on Linux python3 and bubblewrap for the sandbox, and pgbouncer for the
-# tests. With --with-browser also the headless browser of the tests (Debian's chromium-headless-shell, Linux only), which
-# the demo does not need. Silent and quick when it has.
+# tests. Silent and quick when it has.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu, what is missing is announced and installed by
 # apt-get. No system service is started, no database cluster is made, and no service is left enabled: Longhaul starts
@@ -42,11 +41,6 @@ have_bubblewrap() { command -v bwrap >/dev/null; }
 
 # What a pooler does to Longhaul is tested with this one; Linux only.
 have_pgbouncer() { command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ]; }
-
-# What pages do to the browser tools is tested with this one; Linux only, and only on request.
-have_browser() {
-    [ -z "$with_browser" ] || [ -n "${LONGHAUL_TEST_BROWSER:-}" ] || [ -x /usr/bin/chromium-headless-shell ]
-}
 
 have_compiler() { command -v cc >/dev/null; }
 
@@ -99,7 +93,6 @@ list_missing() {
     [ -z "${4:-}" ] || have_python || missing="$missing $4"
     [ -z "${5:-}" ] || have_bubblewrap || missing="$missing $5"
     [ -z "${6:-}" ] || have_pgbouncer || missing="$missing $6"
-    [ -z "${7:-}" ] || have_browser || missing="$missing $7"
     missing=${missing# }
 }
 
@@ -120,7 +113,7 @@ main() {
         exit 3
     fi
 
-    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer chromium-headless-shell
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer
     [ -n "$missing" ] || exit 0
     if ! is_debian; then
         say "missing, by the names of Debian's packages: $missing"
@@ -143,7 +136,7 @@ main() {
     say '    (no system service is started or enabled; Longhaul runs private servers from these binaries)'
     # shellcheck disable=SC2086 # a list of words, both
     $become sh "$0" --install $missing >&2
-    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer chromium-headless-shell
+    list_missing 'gcc libc6-dev' postgresql redis-server python3 bubblewrap pgbouncer
     if [ -n "$missing" ]; then
         say "apt-get succeeded, but this is still missing: $missing"
         exit 1
@@ -151,19 +144,14 @@ main() {
     say '==> installed'
 }
 
-with_browser=
 case ${1:-} in
 '') main ;;
---with-browser)
-    with_browser=yes
-    main
-    ;;
 --install)
     shift
     install_packages "$@"
     ;;
 *)
-    say "usage: sh $0 [--with-browser]"
+    say "usage: sh $0"
     exit 2
     ;;
 esac

@@ -34,7 +34,7 @@ use crate::support::wait::eventually;
 
 /// Variable with the path of the browser, or `none` where no package has one: then nothing here is tested.
 const VARIABLE: &str = "LONGHAUL_TEST_BROWSER";
-/// Where Debian's package `chromium-headless-shell` has it; `deploy/bootstrap.sh --with-browser` installs it.
+/// Where Debian's package `chromium-headless-shell` has it; `deploy/browser.sh` installs it.
 const PROGRAM: &str = "/usr/bin/chromium-headless-shell";
 /// Time limit of a call that is not about time.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -49,7 +49,7 @@ fn program() -> Option<String> {
     }
     assert!(
         Path::new(&program).is_file(),
-        "{program} does not exist; run: sh deploy/bootstrap.sh --with-browser, or set {VARIABLE} to its path or to none"
+        "{program} does not exist; run: sh deploy/browser.sh, or set {VARIABLE} to its path or to none"
     );
     Some(program)
 }
