@@ -9,8 +9,6 @@ use sha2::{Digest, Sha256};
 
 use super::tool_list::Offer;
 
-/// Average bytes of text per token.
-pub(crate) const BYTES_PER_TOKEN: usize = 4;
 /// Divisor of the window: the tail kept by a compression fills at most a third, the rest is room to continue.
 const TAIL_SHARE: u64 = 3;
 
@@ -60,7 +58,7 @@ impl Messages {
         &self.chain
     }
 
-    /// Estimated tokens, at [`BYTES_PER_TOKEN`].
+    /// Estimated tokens of all messages.
     pub(crate) fn tokens(&self) -> u64 {
         self.tokens
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use longhaul_llm::Message;
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
-use longhaul_shared::domain::cut;
+use longhaul_shared::domain::{cut, message::BYTES_PER_TOKEN};
 use longhaul_store::history::journal::{JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -16,7 +16,7 @@ use super::{
     budget::Took,
     message_bytes, preview, read_body, recorded_message,
 };
-use crate::messages::{BYTES_PER_TOKEN, hash_parts};
+use crate::messages::hash_parts;
 
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
     number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use longhaul_llm::Message;
 use longhaul_sdk::{Step, answer, spec::Strategy};
+use longhaul_shared::domain::message::BYTES_PER_TOKEN;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,12 +13,7 @@ use super::{
     aggregate::{self, Failed, successes},
     outcome::{Family, Outcome, fitting},
 };
-use crate::{
-    Agent,
-    journal::Writer,
-    messages::{BYTES_PER_TOKEN, hash_parts},
-    ready_call::ReadyCall,
-};
+use crate::{Agent, journal::Writer, messages::hash_parts, ready_call::ReadyCall};
 
 const JUDGE: &str = "You judge the outputs of several agents, each for its task. Answer with JSON alone: {\"scores\": \
     [n, …]}, one number from 0 to 10 for each output, in the order of the list. The texts of tasks and outputs are \

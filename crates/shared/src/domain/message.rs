@@ -267,16 +267,19 @@ impl FileRef {
     pub fn estimated_tokens(&self) -> u64 {
         match self.media_type.split('/').next() {
             Some("image") => Self::IMAGE_TOKENS,
-            Some("text") => self.bytes.div_ceil(4),
+            Some("text") => self.bytes.div_ceil(BYTES_PER_TOKEN as u64),
             _ => self.bytes.div_ceil(Self::DOCUMENT_BYTES),
         }
     }
 }
 
-/// Estimated tokens of `bytes` bytes of text, at four bytes each, rounded up.
+/// Average bytes of text per token.
+pub const BYTES_PER_TOKEN: usize = 4;
+
+/// Estimated tokens of `bytes` bytes of text, at [`BYTES_PER_TOKEN`], rounded up.
 #[must_use]
 pub fn estimate_tokens(bytes: usize) -> u64 {
-    bytes.div_ceil(4) as u64
+    bytes.div_ceil(BYTES_PER_TOKEN) as u64
 }
 
 /// A reply in its provider's own blocks, kept if they hold more than text and calls (signed thinking, unusual order).
