@@ -14,6 +14,11 @@ pub fn line(text: impl AsRef<str>) {
     let _ = writeln!(io::stdout().lock(), "{}", text.as_ref());
 }
 
+/// Prints one line of a conversation: who speaks, and what.
+pub fn said(speaker: &str, text: &str) {
+    line(format!("  {speaker:<7} {text}"));
+}
+
 /// Prints JSON to standard output: indented on a terminal, on one line otherwise.
 pub fn json(value: &impl Serialize) {
     let text = if io::stdout().is_terminal() { pretty(value) } else { compact(value) };

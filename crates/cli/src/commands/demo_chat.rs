@@ -16,7 +16,7 @@ const MESSAGE: &str = "Please rename KI-201 to \"Copper pot, 18 cm\".";
 /// The agent is not applied, or the stream ends before its turn.
 pub(super) async fn talk(client: &Client) -> anyhow::Result<Exit> {
     output::line(format!("\nA chat with {AGENT}, which asks before it changes anything:\n"));
-    line("you", MESSAGE);
+    output::said("you", MESSAGE);
     let mut events = client.chat(AGENT, &json!({ "message": MESSAGE })).await?;
     let mut reply = String::new();
     while let Some(event) = events.next().await {
@@ -27,15 +27,15 @@ pub(super) async fn talk(client: &Client) -> anyhow::Result<Exit> {
             "retry" => reply.clear(),
             "tool_use" => {
                 say(&mut reply);
-                line("calls", &format!("{} {}", text("tool"), event.body["input"]));
+                output::said("calls", &format!("{} {}", text("tool"), event.body["input"]));
             }
             "approval_request" => {
-                line("waits", "for a person, parked: no worker holds it");
+                output::said("waits", "for a person, parked: no worker holds it");
                 approve(client, &event).await?;
-                line("you", "approve");
+                output::said("you", "approve");
             }
-            "tool_result" => line("result", text("output")),
-            "error" => line("failed", &format!("{} ({})", text("message"), text("code"))),
+            "tool_result" => output::said("result", text("output")),
+            "error" => output::said("failed", &format!("{} ({})", text("message"), text("code"))),
             "done" => {
                 say(&mut reply);
                 let is_answered = text("stop_reason") == "end_turn";
@@ -59,11 +59,7 @@ async fn approve(client: &Client, event: &Event) -> anyhow::Result<()> {
 /// Prints what the agent has said since the last line.
 fn say(reply: &mut String) {
     if !reply.is_empty() {
-        line("agent", reply);
+        output::said("agent", reply);
         reply.clear();
     }
-}
-
-fn line(speaker: &str, text: &str) {
-    output::line(format!("  {speaker:<7} {text}"));
 }

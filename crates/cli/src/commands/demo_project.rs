@@ -21,7 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The agents are not applied, or the API is unreachable.
 pub(super) async fn run(client: &Client) -> anyhow::Result<Exit> {
     output::line(format!("\nA project of {AGENT}, whose plan waits for a person:\n"));
-    line("goal", GOAL);
+    output::said("goal", GOAL);
     let body = json!({ "goal": GOAL, "agent": AGENT, "agents": ["catalogue-desk"], "needs_approval": true });
     let project = client.send(client.request(Method::POST, "/v1/projects").json(&body)).await?.body;
     let path = format!("/v1/projects/{}", project["id"].as_str().context("the answer has no id")?);
@@ -37,7 +37,7 @@ pub(super) async fn run(client: &Client) -> anyhow::Result<Exit> {
             Some("awaiting_approval") => approve(client, &path).await?,
             Some("completed") => return report(client, &path).await,
             Some("failed" | "cancelled") => {
-                line("failed", project["failure_summary"].as_str().unwrap_or_default());
+                output::said("failed", project["failure_summary"].as_str().unwrap_or_default());
                 return Ok(Exit::ExecutionFailed);
             }
             _ => agree(client, &path).await?,
@@ -53,9 +53,9 @@ async fn approve(client: &Client, path: &str) -> anyhow::Result<()> {
         let on: Vec<&str> = task["depends_on"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let on = if on.is_empty() { String::new() } else { format!(", after {}", on.join(" and ")) };
         let text = |name: &str| task[name].as_str().unwrap_or_default();
-        line("plan", &format!("{}: {}{on}", text("key"), text("title")));
+        output::said("plan", &format!("{}: {}{on}", text("key"), text("title")));
     }
-    line("you", "approve the plan");
+    output::said("you", "approve the plan");
     let seen = json!({ "version": plan["version"] });
     client.send(client.request(Method::POST, &format!("{path}/approve")).json(&seen)).await?;
     Ok(())
@@ -69,11 +69,11 @@ async fn agree(client: &Client, path: &str) -> anyhow::Result<()> {
         let page = client.get(&format!("/v1/approvals?state=waiting&execution={execution}")).await?;
         for request in page["approvals"].as_array().into_iter().flatten() {
             let text = |name: &str| request[name].as_str().unwrap_or_default();
-            line("waits", &format!("{} {}", text("tool"), text("preview")));
+            output::said("waits", &format!("{} {}", text("tool"), text("preview")));
             let decision = json!({ "decision": "approve", "hash": request["hash"] });
             let decide = format!("/v1/approvals/{}/decision", text("id"));
             client.send(client.request(Method::POST, &decide).json(&decision)).await?;
-            line("you", "approve the call");
+            output::said("you", "approve the call");
         }
     }
     Ok(())
@@ -87,11 +87,11 @@ async fn report(client: &Client, path: &str) -> anyhow::Result<Exit> {
         let children = client.get(&format!("/v1/executions?parent={id}")).await?;
         let number = children["executions"].as_array().map_or(0, Vec::len);
         if number > 0 {
-            line("of", &format!("{key}: {number} sub-agents"));
+            output::said("of", &format!("{key}: {number} sub-agents"));
         }
         if key == "report" {
             let execution = client.get(&format!("/v1/executions/{id}")).await?;
-            line("result", execution["output"]["response"].as_str().unwrap_or_default());
+            output::said("result", execution["output"]["response"].as_str().unwrap_or_default());
         }
     }
     Ok(Exit::Done)
@@ -100,11 +100,7 @@ async fn report(client: &Client, path: &str) -> anyhow::Result<Exit> {
 fn print(event: &Value) {
     let kind = event["kind"].as_str().unwrap_or_default();
     match event["data"]["task"].as_str() {
-        Some(task) => line("task", &format!("{task} {}", kind.trim_start_matches("task_"))),
-        None => line("project", kind),
+        Some(task) => output::said("task", &format!("{task} {}", kind.trim_start_matches("task_"))),
+        None => output::said("project", kind),
     }
-}
-
-fn line(speaker: &str, text: &str) {
-    output::line(format!("  {speaker:<7} {text}"));
 }

@@ -26,7 +26,7 @@ pub(super) async fn run(client: &Client, definition: &str, input: &Value) -> any
     let key = format!("demo-{}", at.timestamp_millis());
     let body = json!({ "key": key, "definition": definition, "input": input, "at": at });
     client.send(client.request(Method::POST, "/v1/schedules").json(&body)).await?;
-    line("create", &format!("{key}, next tick {}", at.format("%H:%M:%S UTC")));
+    output::said("create", &format!("{key}, next tick {}", at.format("%H:%M:%S UTC")));
     let path = format!("/v1/schedules/{key}");
     let fired = loop {
         let page = client.get(&format!("{path}/firings")).await?;
@@ -37,19 +37,15 @@ pub(super) async fn run(client: &Client, definition: &str, input: &Value) -> any
     };
     let text = |name: &str| fired[name].as_str().unwrap_or_default();
     let fired_at: DateTime<Utc> = text("fired_at").parse().context("the firing has no time")?;
-    line("tick", &format!("fired at {}: {}", fired_at.format("%H:%M:%S UTC"), text("execution_id")));
+    output::said("tick", &format!("fired at {}: {}", fired_at.format("%H:%M:%S UTC"), text("execution_id")));
     let is_finished = fired["status"] == "FINISHED";
     if is_finished {
         let execution = client.get(&format!("/v1/executions/{}", text("execution_id"))).await?;
-        line("result", &execution["output"].to_string());
+        output::said("result", &execution["output"].to_string());
     } else {
-        line("failed", &format!("{} {}", text("failure_code"), text("reason")));
+        output::said("failed", &format!("{} {}", text("failure_code"), text("reason")));
     }
     client.send(client.request(Method::DELETE, &path)).await?;
-    line("delete", &key);
+    output::said("delete", &key);
     Ok(if is_finished { Exit::Done } else { Exit::ExecutionFailed })
-}
-
-fn line(speaker: &str, text: &str) {
-    output::line(format!("  {speaker:<7} {text}"));
 }
