@@ -20,7 +20,7 @@ use super::{
 /// Pause between two requests for the list.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Time for which calls of [`HELD`] are left alone: longer than from one tick of their schedule to the next.
-const HOLD: TimeDelta = TimeDelta::seconds(70);
+const HOLD: TimeDelta = TimeDelta::seconds(100);
 
 pub(super) struct Approver {
     client: reqwest::Client,

@@ -36,7 +36,7 @@ pub(super) const MARK: &str = "verify execution ";
 pub(super) const DEFINITION: &str = "verify";
 /// Key of the definition and agent whose charges wait for an approval.
 pub(super) const APPROVALS: &str = "verify-approvals";
-/// Key of the definition and agent whose approvals take over a minute.
+/// Key of the definition and agent whose approvals take longer than the longest interval of a schedule.
 pub(super) const HELD: &str = "verify-held";
 /// Key of the definition and agent that starts two sub-agents.
 pub(super) const TREE: &str = "verify-tree";

@@ -97,7 +97,7 @@ pub struct Submit {
 }
 
 /// A request to the model.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SeenRequest {
     /// Number of the answer, which its text repeats.
     pub number: usize,

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{
-    ExecutionId,
+    ExecutionId, ScheduleId,
     schedule::{CatchUp, Overlap, ScheduleSpec},
 };
 use longhaul_store::{
@@ -13,7 +13,7 @@ use longhaul_store::{
 };
 
 use super::{Finding, Findings, Index};
-use crate::verify::{mix::RUNS_FROM, seen::Evidence};
+use crate::verify::{load::NUMBER, mix::RUNS_FROM, seen::Evidence};
 
 /// Cancelled runs of schedules whose policy is to cancel the run under way, and which have a later tick.
 pub(super) fn superseded(evidence: &Evidence) -> HashSet<ExecutionId> {
@@ -57,8 +57,14 @@ pub(super) fn schedules(evidence: &Evidence, index: &Index<'_>, findings: &mut F
         }
     }
     findings.ticks.extend(runs.into_iter().map(|id| Finding::of(id, "it is a run of no tick")));
+    // A run that was cancelled before its first turn was recorded asked under a number that is not on record.
+    let unnumbered = evidence.executions.iter().filter(|one| one.number < 0).filter_map(|one| one.schedule);
+    let unnumbered: HashSet<ScheduleId> = unnumbered.collect();
+    let unknown = evidence.schedules.iter().filter(|schedule| unnumbered.contains(&schedule.id));
+    let unknown: HashSet<i64> = unknown.filter_map(|schedule| schedule.spec.metadata.get(NUMBER)?.as_i64()).collect();
     for asked in evidence.asked.iter().filter(|asked| asked.execution >= RUNS_FROM && asked.turn == 0) {
-        if !index.by_number.contains_key(&asked.execution) {
+        let is_explained = unknown.contains(&(asked.execution % RUNS_FROM));
+        if !is_explained && !index.by_number.contains_key(&asked.execution) {
             let what = format!("{} asked the model at {} for a run that is not on record", asked.process, asked.at);
             findings.calls_repeated.push(index.finding(asked.execution, what));
         }
@@ -109,12 +115,12 @@ fn may_skip(spec: &ScheduleSpec, reason: NotStarted) -> bool {
 #[cfg(test)]
 mod tests {
     use chrono::TimeDelta;
-    use longhaul_shared::domain::ScheduleId;
     use longhaul_store::{proof::audit::AuditedExecution, schedules::FiringKind};
     use serde_json::json;
     use uuid::Uuid;
 
     use super::*;
+    use crate::verify::seen::SeenRequest;
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
@@ -208,6 +214,22 @@ mod tests {
             e.executions.remove(1);
         };
         assert_eq!(found(shared), [0, 0, 1]);
+    }
+
+    #[test]
+    fn model_asked_for_an_unknown_run_is_found() {
+        let repeated = |number: i64| {
+            let mut evidence = honest();
+            evidence.schedules[0].spec.metadata.insert(NUMBER.into(), json!(7));
+            evidence.executions[0].number = number;
+            let asked = |execution| SeenRequest { execution, ..SeenRequest::default() };
+            evidence.asked = vec![asked(7 + RUNS_FROM), asked(7 + 2 * RUNS_FROM)];
+            let mut findings = Findings::default();
+            schedules(&evidence, &Index::of(&evidence), &mut findings);
+            findings.calls_repeated.len()
+        };
+        assert_eq!(repeated(7 + RUNS_FROM), 1, "the second run is not on record");
+        assert_eq!(repeated(-1), 0, "it may be the run that recorded no turn");
     }
 
     #[test]
