@@ -1,7 +1,6 @@
 //! The duty that fires the ticks of schedules.
 
 use futures::{StreamExt, stream};
-use longhaul_shared::telemetry::metrics;
 use longhaul_store::{
     StoreError,
     fleet::maintenance::Runnable,
@@ -11,30 +10,25 @@ use longhaul_store::{
 use super::super::announce::{announce, look};
 use crate::deps::Deps;
 
-/// Name of the duty.
-pub(super) const ADVANCE: &str = "advance schedules";
 /// Schedules advanced in one tick; the rest waits for the next, so that the other duties go on.
 const PORTION: i64 = 200;
 /// Schedules advanced at a time.
 const AT_A_TIME: usize = 4;
 
-/// Advances the schedules whose tick has come or whose run has ended.
+/// Advances the schedules whose tick has come or whose run has ended. One that fails does not hold up the others.
 pub(super) async fn advance_schedules(deps: &Deps) -> Result<(), StoreError> {
     let schedules = deps.store.schedules_to_advance(PORTION).await?;
-    let advance = |schedule: Schedule| async move { (advance(deps, &schedule).await, schedule) };
+    let advance = |schedule: Schedule| async move {
+        advance(deps, &schedule).await.inspect_err(|error| {
+            tracing::debug!(schedule.key = schedule.spec.key, error = %error, "a schedule was not advanced");
+        })
+    };
     let mut advanced = stream::iter(schedules).map(advance).buffer_unordered(AT_A_TIME);
-    let mut failures = Vec::new();
-    while let Some((result, schedule)) = advanced.next().await {
-        // One that fails must not hold up the others.
-        failures.extend(result.err().map(|error| (schedule, error)));
+    let mut failed = None;
+    while let Some(result) = advanced.next().await {
+        failed = failed.or(result.err());
     }
-    // Logged here, where the schedule is known; an error returned would be logged again.
-    if let Some((schedule, error)) = failures.first() {
-        let (schedule, count) = (&schedule.spec.key, failures.len());
-        metrics::sweep_failed(ADVANCE);
-        tracing::warn!(count, schedule.key = schedule, error = %error, "schedules were not advanced");
-    }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 async fn advance(deps: &Deps, schedule: &Schedule) -> Result<(), StoreError> {

@@ -19,7 +19,7 @@ use super::{
         show_backlogs, show_waiting, tend_quarantine, update_memory, wake_due,
     },
     pace::{CHUNK, between, failed, ticks},
-    schedules::{ADVANCE, advance_schedules},
+    schedules::advance_schedules,
 };
 use crate::deps::Deps;
 
@@ -118,7 +118,7 @@ const DUTIES: [Duty; 33] = [
     each(SERVED_EVERY, "wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
     each_tick("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
     each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
-    each_tick(ADVANCE, |deps, _| Box::pin(advance_schedules(deps))),
+    each_tick("advance schedules", |deps, _| Box::pin(advance_schedules(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
     each_tick("drive projects", |deps, _| Box::pin(drive_due(deps))),
     each(FALLBACK_EVERY, "admit projects", |deps, _| Box::pin(admit(deps))),
