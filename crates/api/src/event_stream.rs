@@ -384,7 +384,7 @@ mod tests {
         follower.add(first);
         follower.add(second);
         assert_eq!(shown().as_deref(), Some("2"));
-        // The event_stream notices readers that hang up at its next read.
+        // Its next read notices readers that hung up.
         drop((first_reader, second_reader));
         assert!(follower.read().await);
         assert_eq!(shown().as_deref(), Some("0"));

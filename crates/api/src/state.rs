@@ -173,7 +173,7 @@ pub(crate) struct Shared {
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) catalog: Catalog,
-    pub(crate) event_stream: EventStreams,
+    pub(crate) event_streams: EventStreams,
     pub(crate) session_watch: SessionWatch,
     session_limit: OnceCell<Option<SessionLimit>>,
     /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
@@ -209,7 +209,7 @@ impl ApiState {
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),
             session_watch: SessionWatch::spawn(store.clone(), shutdown.clone()),
-            event_stream: EventStreams::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
+            event_streams: EventStreams::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
             store,
             submitter,
             prices,

@@ -42,7 +42,7 @@ pub use limits::LimitKey;
 pub use on_busy::OnBusy;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};
 pub use project::{ExecutionStrategy, Plan, ProjectStatus, TaskStatus};
-pub use queue_name::{DEFAULT_QUEUE, INTERACTIVE_QUEUE, InvalidQueueName, QueueName};
+pub use queue_name::{DEFAULT_QUEUE, INTERACTIVE_QUEUE, InvalidQueueName, QUEUE_PATTERN, QueueName};
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use runtime_profile::RuntimeProfile;

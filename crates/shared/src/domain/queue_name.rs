@@ -8,6 +8,9 @@ pub const INTERACTIVE_QUEUE: &str = "interactive";
 /// Queue of executions that name none, and of those that Longhaul submits itself.
 pub const DEFAULT_QUEUE: &str = "default";
 
+/// Pattern of a [`QueueName`].
+pub const QUEUE_PATTERN: &str = "^[a-z0-9._-]{1,64}$";
+
 /// Name of a queue: 1 to 64 characters of `a-z 0-9 . _ -`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueName(Arc<str>);
@@ -55,11 +58,13 @@ mod tests {
 
     #[test]
     fn queue_names_are_short_and_plain() {
+        let pattern = regex::Regex::new(QUEUE_PATTERN).unwrap();
         for good in ["a", "default", "billing.eu-1_x", &"q".repeat(64)] {
             assert_eq!(QueueName::new(good).unwrap().as_str(), good);
+            assert!(pattern.is_match(good), "{good:?}");
         }
         for bad in ["", "Default", "a b", "a:b", "{a}", "ä", &"q".repeat(65)] {
-            assert!(QueueName::new(bad).is_err(), "{bad:?} was accepted");
+            assert!(QueueName::new(bad).is_err() && !pattern.is_match(bad), "{bad:?} was accepted");
         }
     }
 }

@@ -2,8 +2,6 @@
 
 use super::DEFAULT_QUEUE;
 
-/// Pattern of a queue's name; see [`super::QueueName`].
-pub const QUEUE_PATTERN: &str = "^[a-z0-9._-]{1,64}$";
 /// Highest priority; the lowest is 0.
 pub const MAX_PRIORITY: i16 = 9;
 /// Size of metadata as JSON, in bytes.
@@ -12,9 +10,12 @@ pub const MAX_METADATA_BYTES: usize = 16 * 1024;
 pub const MAX_METADATA_FIELDS: usize = 64;
 
 /// The priority of what names none.
+pub const DEFAULT_PRIORITY: i16 = 5;
+
+/// [`DEFAULT_PRIORITY`], for `serde`.
 #[must_use]
 pub fn default_priority() -> i16 {
-    5
+    DEFAULT_PRIORITY
 }
 
 /// The queue of what names none.

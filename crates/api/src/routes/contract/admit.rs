@@ -7,6 +7,7 @@ use longhaul_contract::{ContractRun, ContractTool, ExecRequest, record::Recorded
 use longhaul_sdk::{Failure, numbers};
 use longhaul_shared::domain::{
     AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId,
+    submit_limits::DEFAULT_PRIORITY,
 };
 use longhaul_store::{
     catalogue::definitions::AGENT_DEFINITION,
@@ -160,7 +161,7 @@ async fn row(
         agent_version_id: AgentVersionId(Uuid::nil()),
         queue: QUEUE.to_owned(),
         serve_key: ServeKey::default(),
-        priority: 5,
+        priority: DEFAULT_PRIORITY,
         metadata: metadata(request, submitter),
         input: request.input.to_string(),
         run_at: None,
@@ -261,7 +262,7 @@ pub(super) async fn ending(
     wait: Duration,
 ) -> Result<Ending, ContractError> {
     // The execution is stored: an error of the wait would make the caller send the request again.
-    let _ = state.event_stream.wait_until_over(tenant, id, wait).await;
+    let _ = state.event_streams.wait_until_over(tenant, id, wait).await;
     recorded(state, &TenantScope::Everybody, id).await.map(Ending::of).map_err(|error| error.of(id))
 }
 

@@ -87,7 +87,7 @@ async fn begin(
     headers: &HeaderMap,
 ) -> Result<(Telling, ExecutionId), ContractError> {
     let (tenant, id) = submit(state, request, request_id, headers, true).await?;
-    let subscription = match state.event_stream.subscribe(tenant, id, 0).await {
+    let subscription = match state.event_streams.subscribe(tenant, id, 0).await {
         Ok(subscription) => subscription,
         // The execution is stored and runs: the error carries its id.
         Err(error) => return Ok((Telling::Last(error_frame(&ContractError::from(error).of(id))), id)),

@@ -123,7 +123,7 @@ async fn follow(state: &ApiState, tenant: TenantId, execution: ExecutionId, afte
     if news.iter().flatten().any(|news| news.is_over && news.last == after) {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
-    let subscription = state.event_stream.subscribe(tenant, execution, after).await?;
+    let subscription = state.event_streams.subscribe(tenant, execution, after).await?;
     let stream = Following { subscription, ready: Vec::new(), shutdown: state.shutdown.clone(), is_over: false };
     let events = stream::unfold(stream, |mut stream| async {
         stream.next().await.map(|event| (Ok::<_, Infallible>(event), stream))

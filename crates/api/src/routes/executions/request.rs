@@ -9,11 +9,9 @@ use longhaul_sdk::{
     spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
 };
 use longhaul_shared::domain::{
-    ExecutionId, FileId, MAX_DEADLINE,
+    ExecutionId, FileId, MAX_DEADLINE, QUEUE_PATTERN,
     requirements::LOAD_SKILL,
-    submit_limits::{
-        MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, QUEUE_PATTERN, default_priority, default_queue,
-    },
+    submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, default_priority, default_queue},
 };
 use longhaul_store::executions::{
     read::ExecutionRecord,
@@ -318,9 +316,7 @@ fn violations(body: &SubmitBody, key_in: KeyIn) -> Vec<Violation> {
     if target(body).is_none() {
         violations.push(Violation::new("/definition", "exactly one of `definition` and `agent` is required"));
     }
-    if serde_json::to_vec(&body.metadata).is_ok_and(|text| text.len() > MAX_METADATA_BYTES) {
-        violations.push(Violation::new("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes")));
-    }
+    violations.extend(metadata_violation(&body.metadata));
     if key_in == KeyIn::Header && body.idempotency_key.is_some() {
         violations.push(Violation::new("/idempotency_key", "unknown field: send the header `Idempotency-Key`"));
     }
@@ -334,6 +330,12 @@ fn violations(body: &SubmitBody, key_in: KeyIn) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// Violation of metadata that are too large.
+pub(crate) fn metadata_violation(metadata: &Map<String, Value>) -> Option<Violation> {
+    let is_large = serde_json::to_vec(metadata).is_ok_and(|text| text.len() > MAX_METADATA_BYTES);
+    is_large.then(|| Violation::new("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes")))
 }
 
 /// The violation of a budget without caps.

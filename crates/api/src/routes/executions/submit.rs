@@ -53,7 +53,7 @@ pub(crate) async fn answer(
 ) -> ApiResult<Response> {
     if let Some(wait) = preference.wait {
         // The submit is committed: an error of the wait would make the caller send it again.
-        let _ = state.event_stream.wait_until_over(principal.tenant(), stored.id, wait).await;
+        let _ = state.event_streams.wait_until_over(principal.tenant(), stored.id, wait).await;
     }
     let status = if stored.is_new { StatusCode::CREATED } else { StatusCode::OK };
     let location = format!("/v1/executions/{}", stored.id);

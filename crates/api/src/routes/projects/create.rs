@@ -5,8 +5,8 @@ use std::time::Duration;
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::domain::{
-    ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId,
-    submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, QUEUE_PATTERN, default_queue},
+    ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId, QUEUE_PATTERN,
+    submit_limits::{DEFAULT_PRIORITY, MAX_METADATA_FIELDS, default_queue},
 };
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
@@ -26,7 +26,7 @@ use crate::{
     catalog::Target,
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
-    routes::executions::request::{budget_violation, idempotency_key},
+    routes::executions::request::{budget_violation, idempotency_key, metadata_violation},
     state::ApiState,
 };
 
@@ -34,8 +34,6 @@ const MAX_GOAL: usize = 32 * 1024;
 const MAX_NAME: usize = 200;
 /// Most tasks of a project that run at a time under `dag`.
 const MAX_PARALLEL: u16 = 1_000;
-/// Priority of planners.
-const PRIORITY: i16 = 5;
 
 /// A project to create.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -161,9 +159,7 @@ fn rules(body: &ProjectBody) -> Vec<Violation> {
     if body.agent().is_none() {
         violations.push(Violation::new("/agent_id", "exactly one of `agent_id` and `agent` is required"));
     }
-    if serde_json::to_vec(&body.metadata).is_ok_and(|text| text.len() > MAX_METADATA_BYTES) {
-        violations.push(Violation::new("/metadata", format!("is larger than {MAX_METADATA_BYTES} bytes")));
-    }
+    violations.extend(metadata_violation(&body.metadata));
     violations
 }
 
@@ -235,7 +231,7 @@ async fn planner(
         agent_version_id: runnable.agent_version_id,
         queue: body.queue.clone(),
         serve_key: runnable.serve_key.clone(),
-        priority: PRIORITY,
+        priority: DEFAULT_PRIORITY,
         metadata: json!({ "project_id": project }),
         input: input.to_string(),
         run_at: None,

@@ -71,7 +71,7 @@ pub(crate) struct ChatBody {
 /// Sends a message and streams the agent's turn.
 ///
 /// Events: `status`, `delta`, `tool_use`, `tool_result`, `approval_request`, `approval_resolved`, `sub_agent`, `retry`,
-/// `error`, and one `done`. With `Last-Event-ID` and the same body and `Idempotency-Key` the stream resumes.
+/// `error`, and one `done`. With `session_id`, `Last-Event-ID` and the same message the stream resumes.
 #[utoipa::path(post, operation_id = "chat", path = "/api/chat/{agent_id}", tag = "sessions", request_body = ref("#/components/schemas/ChatBody"),
     params(("agent_id" = String, Path, description = "Key of the agent"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
@@ -92,6 +92,9 @@ pub(crate) async fn chat(
     };
     let ChatBody { message, session_id, project_id } = read_json(&headers, body, BODY_LIMIT).await?;
     let (session, is_begun) = match (&session_id, resumes) {
+        (Some(_), _) if project_id.is_some() => {
+            return Err(ApiError::invalid("/project_id", "is given when the session begins"));
+        }
         (Some(text), _) => (text.parse().map_err(|_| ApiError::NotFound("session"))?, false),
         (None, Some(_)) => return Err(ApiError::invalid("/session_id", "is required to resume a stream")),
         (None, None) => {
@@ -99,8 +102,8 @@ pub(crate) async fn chat(
             let key = key.as_ref().map(|key| format!("chat {key}"));
             let (on_busy, metadata) = (OnBusy::default(), json!({}));
             let agent = agent.clone();
-            let new = Beginning { agent, version: None, on_busy, metadata, budget: None, project_id, key };
-            begin(&state, &principal, new).await?
+            let new = Beginning { agent, version: None, on_busy, metadata, budget: None, project_id };
+            begin(&state, &principal, new, key).await?
         }
     };
     let session = find(&state, &principal, session).await?;
@@ -208,7 +211,7 @@ impl Chat {
     ) -> ApiResult<Self> {
         let (Start::Fresh(place) | Start::Resumed(place)) = start;
         let after = if place.frame == 0 { place.seq } else { place.seq - 1 };
-        let subscription = state.event_stream.subscribe_with_text(tenant, place.execution, after).await?;
+        let subscription = state.event_streams.subscribe_with_text(tenant, place.execution, after).await?;
         let mut chat = Self {
             state: state.clone(),
             scope: tenant.into(),

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{OnBusy, ProjectId, SessionId};
+use longhaul_shared::domain::{OnBusy, ProjectId, SessionId, submit_limits::MAX_METADATA_FIELDS};
 use longhaul_store::{
     executions::submit::Idempotency,
     sessions::{Begun, NewSession},
@@ -19,7 +19,8 @@ use crate::{
     body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult},
-    routes::executions::request::{budget_violation, idempotency_key},
+    extract::find_nul,
+    routes::executions::request::{budget_violation, idempotency_key, metadata_violation},
     state::ApiState,
 };
 
@@ -38,7 +39,7 @@ pub(crate) struct SessionBody {
     on_busy: OnBusy,
     /// Labels of the session.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = 64))]
+    #[schemars(extend("maxProperties" = MAX_METADATA_FIELDS))]
     metadata: Map<String, Value>,
     /// Budget of all messages together, in the place of the agent's own.
     budget: Option<BudgetSpec>,
@@ -62,8 +63,15 @@ pub(crate) async fn create(
     let key = idempotency_key(&headers)?;
     let SessionBody { agent, version, on_busy, metadata, budget, project_id } =
         read_json(&headers, body, BODY_LIMIT).await?;
-    let request = Beginning { agent, version, on_busy, metadata: Value::Object(metadata), budget, project_id, key };
-    let (id, is_new) = begin(&state, &principal, request).await?;
+    if let Some(violation) = metadata_violation(&metadata) {
+        return Err(ApiError::InvalidRequest(vec![violation]));
+    }
+    let metadata = Value::Object(metadata);
+    if let Some(path) = find_nul(&metadata, "/metadata") {
+        return Err(ApiError::InputContainsNul { path });
+    }
+    let request = Beginning { agent, version, on_busy, metadata, budget, project_id };
+    let (id, is_new) = begin(&state, &principal, request, key).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(find(&state, &principal, id).await?.into())))
 }
@@ -77,16 +85,16 @@ pub(super) struct Beginning {
     pub(super) metadata: Value,
     pub(super) budget: Option<BudgetSpec>,
     pub(super) project_id: Option<String>,
-    /// Idempotency key.
-    pub(super) key: Option<String>,
 }
 
 /// Stores a session with the agent's version pinned. Returns its id, and false if the same request began it before.
 pub(super) async fn begin(
     state: &ApiState,
     principal: &Principal,
-    Beginning { agent, version, on_busy, metadata, budget, project_id, key }: Beginning,
+    beginning: Beginning,
+    key: Option<String>,
 ) -> ApiResult<(SessionId, bool)> {
+    let Beginning { agent, version, on_busy, metadata, budget, project_id } = &beginning;
     if let Some(violation) = budget_violation(budget.as_ref()) {
         return Err(ApiError::InvalidRequest(vec![violation]));
     }
@@ -94,6 +102,28 @@ pub(super) async fn begin(
     let about = project_id.as_deref().unwrap_or_default();
     let request = format!("session {agent} {version:?} {} {metadata} {caps}{about}", on_busy.as_str());
     let request_hash = Sha256::digest(request).to_vec();
+    let idempotency = key.map(|key| Idempotency { key, request_hash });
+    // Before the agent and the project are looked up: they may be gone since.
+    let begun = match state.store.session_of_key(principal.tenant(), idempotency.as_ref()).await? {
+        Some(begun) => begun,
+        None => {
+            let new = new_session(state, principal, beginning, idempotency).await?;
+            state.store.create_session(&new).await?
+        }
+    };
+    match begun {
+        Begun::Created(id) => Ok((id, true)),
+        Begun::Existing(id) => Ok((id, false)),
+        Begun::KeyReused => Err(ApiError::SessionKeyReused),
+    }
+}
+
+async fn new_session(
+    state: &ApiState,
+    principal: &Principal,
+    Beginning { agent, version, on_busy, metadata, budget, project_id }: Beginning,
+    idempotency: Option<Idempotency>,
+) -> ApiResult<NewSession> {
     let target = Target::Agent(agent);
     let runnable = state.catalog.resolve(principal.tenant(), &target, version).await?;
     if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
@@ -106,7 +136,7 @@ pub(super) async fn begin(
         Some(text) => Some(project(state, principal, &text).await?),
         None => None,
     };
-    let session = NewSession {
+    Ok(NewSession {
         id: SessionId::random(),
         tenant_id: principal.tenant(),
         agent_key: runnable.agent_key.clone(),
@@ -115,14 +145,9 @@ pub(super) async fn begin(
         metadata,
         submitted_by: Some(principal.key_id()),
         budget,
-        idempotency: key.map(|key| Idempotency { key, request_hash }),
+        idempotency,
         project,
-    };
-    match state.store.create_session(&session).await? {
-        Begun::Created(id) => Ok((id, true)),
-        Begun::Existing(id) => Ok((id, false)),
-        Begun::KeyReused => Err(ApiError::SessionKeyReused),
-    }
+    })
 }
 
 /// The caller's project of this id.

@@ -125,7 +125,7 @@ impl Events {
 
     /// Waits for another message, with a slot of its own while no message is followed.
     async fn wait(&self) -> Option<()> {
-        let slot = self.state.event_stream.slot(self.tenant).ok()?;
+        let slot = self.state.event_streams.slot(self.tenant).ok()?;
         tokio::select! {
             arrival = self.state.session_watch.next(self.session, self.after) => {
                 (arrival == Arrival::Message).then_some(())

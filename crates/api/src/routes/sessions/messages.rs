@@ -3,6 +3,7 @@
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_shared::domain::{
     ExecutionId, FileId, INTERACTIVE_QUEUE, MAX_DEADLINE, OnBusy, SessionId, input_parts::MAX_PARTS,
+    submit_limits::DEFAULT_PRIORITY,
 };
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
@@ -30,8 +31,6 @@ use crate::{
     state::ApiState,
 };
 
-/// Priority of the messages of sessions among themselves.
-const PRIORITY: i16 = 5;
 const MAX_LIMIT: i64 = 500;
 
 /// A message to an agent.
@@ -262,7 +261,7 @@ async fn plan(
         agent_version_id: runnable.agent_version_id,
         queue: INTERACTIVE_QUEUE.to_owned(),
         serve_key: runnable.serve_key.clone(),
-        priority: PRIORITY,
+        priority: DEFAULT_PRIORITY,
         metadata: json!({}),
         input: input.to_string(),
         run_at: None,

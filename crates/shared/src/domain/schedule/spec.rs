@@ -11,10 +11,9 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use super::{Timing, cron::Cron};
 use crate::{
     domain::{
+        QUEUE_PATTERN,
         deadline::MAX_DEADLINE,
-        submit_limits::{
-            MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, QUEUE_PATTERN, default_priority, default_queue,
-        },
+        submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, default_priority, default_queue},
     },
     named,
 };
