@@ -14,7 +14,7 @@ use longhaul_store::{
 };
 use serde_json::Map;
 
-use super::{OwnIndexes, RetrievalError};
+use super::{EmbeddingsBinding, OwnIndexes, RetrievalError, embeddings::MAX_BATCH_TEXTS};
 
 /// Weight of the meaning beside the words.
 const ALPHA: f64 = 0.5;
@@ -63,15 +63,16 @@ impl OwnIndexes {
     }
 
     async fn embedding_of(&self, place: &MemoryPlace, words: &str) -> Result<Option<(String, Vec<f64>)>, StoreError> {
-        let embedded = match self.embedding_model(place.tenant) {
-            Ok(Some(model)) if self.store().has_embeddings(place, &model).await? => {
-                tokio::time::timeout(PATIENCE, self.embed(place.tenant, &[words])).await
-            }
+        let binding = match self.embeddings(place.tenant) {
+            Ok(Some(binding)) if self.store().has_embeddings(place, &binding.provider_model).await? => binding,
             Ok(_) => return Ok(None),
-            Err(error) => Ok(Err(error)),
+            Err(error) => {
+                tracing::warn!(error = %error, "memory is recalled by words alone");
+                return Ok(None);
+            }
         };
-        match embedded {
-            Ok(Ok(embedded)) => Ok(embedded.and_then(|(model, vectors)| Some((model, vectors.into_iter().next()?)))),
+        match tokio::time::timeout(PATIENCE, self.embed(&binding, &[words])).await {
+            Ok(Ok(vectors)) => Ok(vectors.into_iter().next().map(|vector| (binding.provider_model, vector))),
             Ok(Err(error)) => {
                 tracing::warn!(error = %error, "memory is recalled by words alone");
                 Ok(None)
@@ -123,25 +124,39 @@ impl OwnIndexes {
         Ok(Recalled { episodes: episodes.collect(), facts: facts.collect() })
     }
 
-    /// Embeds episodes. Does nothing where no embeddings are bound, or without pgvector.
+    /// Embeds episodes. Does nothing where no embeddings are bound, or without pgvector. One that the endpoint refuses
+    /// keeps no other from it.
     ///
     /// # Errors
-    /// The endpoint fails; Postgres is unavailable.
+    /// The endpoint fails, or refused an episode; Postgres is unavailable. What was embedded before is stored.
     pub async fn embed_episodes(&self, place: &MemoryPlace, episodes: &[TakenEpisode]) -> Result<(), RetrievalError> {
-        let texts: Vec<&str> = episodes.iter().map(|episode| episode.content.as_str()).collect();
-        if texts.is_empty() || self.embedding_model(place.tenant)?.is_none() {
+        if episodes.is_empty() {
             return Ok(());
         }
+        let Some(binding) = self.embeddings(place.tenant)? else { return Ok(()) };
         // Before they are paid for.
         if !self.store().enable_vectors().await.map_err(RetrievalError::request)? {
             return Ok(());
         }
-        if let Some((model, vectors)) = self.embed(place.tenant, &texts).await? {
-            let embedded: Vec<(&TakenEpisode, &[f64])> =
-                episodes.iter().zip(vectors.iter().map(Vec::as_slice)).collect();
-            let stored = self.store().embed_episodes(&model, &embedded).await;
-            stored.map_err(RetrievalError::request)?;
+        let (mut parts, mut refused): (Vec<_>, _) = (episodes.chunks(MAX_BATCH_TEXTS).rev().collect(), None);
+        while let Some(part) = parts.pop() {
+            let Err(error) = self.embed_part(&binding, part).await else { continue };
+            if !matches!(error.upstream_status(), Some(400 | 413 | 422)) {
+                return Err(error);
+            }
+            match part.split_at_checked(part.len() / 2) {
+                Some((first, second)) if !first.is_empty() => parts.extend([second, first]),
+                Some(_) | None => refused = refused.or(Some(error)),
+            }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
+    }
+
+    async fn embed_part(&self, binding: &EmbeddingsBinding, part: &[TakenEpisode]) -> Result<(), RetrievalError> {
+        let texts: Vec<&str> = part.iter().map(|episode| episode.content.as_str()).collect();
+        let vectors = self.embed(binding, &texts).await?;
+        let embedded: Vec<(&TakenEpisode, &[f64])> = part.iter().zip(vectors.iter().map(Vec::as_slice)).collect();
+        let stored = self.store().embed_episodes(&binding.provider_model, &embedded).await;
+        stored.map(drop).map_err(RetrievalError::request)
     }
 }

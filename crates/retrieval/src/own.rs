@@ -1,7 +1,7 @@
 //! The indexes that tenants fill and search, using the bindings of the configuration.
 
 use super::{
-    bindings::Bindings,
+    bindings::{Bindings, EmbeddingsBinding},
     embeddings::embed,
     error::{FailureKind, RetrievalError},
     ingest::{IncomingDocument, IngestedDocument},
@@ -88,26 +88,24 @@ impl OwnIndexes {
         &self.retriever.store
     }
 
-    /// Model and embeddings of `texts`; `None` where no embeddings are bound.
+    /// The embeddings of a tenant; `None` where none are bound.
     ///
     /// # Errors
-    /// [`RetrievalError`].
-    pub(super) async fn embed(
-        &self,
-        tenant: TenantId,
-        texts: &[&str],
-    ) -> Result<Option<(String, Vec<Vec<f64>>)>, RetrievalError> {
-        let Some(binding) = self.bindings(tenant)?.embeddings else { return Ok(None) };
-        let embedded = embed(&self.retriever.client, &binding, texts).await?;
-        Ok(Some((binding.provider_model, embedded.vectors)))
+    /// The configuration names a secret that does not exist.
+    pub(super) fn embeddings(&self, tenant: TenantId) -> Result<Option<EmbeddingsBinding>, RetrievalError> {
+        Ok(self.bindings(tenant)?.embeddings)
     }
 
-    /// Model by which `embed` embeds; `None` where no embeddings are bound.
+    /// Embeddings of `texts`, one each.
     ///
     /// # Errors
-    /// [`RetrievalError`].
-    pub(super) fn embedding_model(&self, tenant: TenantId) -> Result<Option<String>, RetrievalError> {
-        Ok(self.bindings(tenant)?.embeddings.map(|binding| binding.provider_model))
+    /// The endpoint fails.
+    pub(super) async fn embed(
+        &self,
+        binding: &EmbeddingsBinding,
+        texts: &[&str],
+    ) -> Result<Vec<Vec<f64>>, RetrievalError> {
+        Ok(embed(&self.retriever.client, binding, texts).await?.vectors)
     }
 
     fn bindings(&self, tenant: TenantId) -> Result<Bindings, RetrievalError> {

@@ -113,6 +113,19 @@ async fn late_embedding_leaves_the_words() {
 }
 
 #[tokio::test]
+async fn refused_text_leaves_others_their_embeddings() {
+    let embedder = Stub::embedder_refusing("Mirabelle").await;
+    let service = one_fitting(Fleet::start().await, Some(&embedder)).await;
+    let _worker = service.fleet.worker();
+    // The refused one is first, and in one update with the others.
+    learn(&service, &FACTS).await;
+    let session = service.begin(json!({})).await;
+    service.say(&session, "kitchens?").await;
+    let told = instructions(&service.fleet);
+    assert!(told.ends_with("Relevant memories\n- User: The kitchenette is blue.\n  Assistant: Noted."), "{told}");
+}
+
+#[tokio::test]
 async fn empty_memory_costs_no_embedding() {
     let embedder = Stub::embedder().await;
     let service = one_fitting(Fleet::start().await, Some(&embedder)).await;

@@ -224,12 +224,25 @@ async fn deployment_without_memory_remembers_nothing() {
     worker.drain().await;
 
     service.fleet.set("LONGHAUL__MEMORY__ENABLED", "true");
-    let _worker = service.fleet.worker();
+    let worker = service.fleet.worker();
     service.say(&session, "after").await;
     service.end_and_remember(&session).await;
-    let contents: Vec<Value> =
-        service.episodes("").await.into_iter().map(|episode| episode["content"].clone()).collect();
-    assert_eq!(contents, ["User: after\nAssistant: Noted."], "what was said before it was switched on is not taken");
+    worker.drain().await;
+
+    service.fleet.set("LONGHAUL__MEMORY__ENABLED", "false");
+    let worker = service.fleet.worker();
+    service.say(&session, "between").await;
+    worker.drain().await;
+
+    service.fleet.set("LONGHAUL__MEMORY__ENABLED", "true");
+    let _worker = service.fleet.worker();
+    service.say(&session, "last").await;
+    service.end_and_remember(&session).await;
+    let mut contents: Vec<String> =
+        service.episodes("").await.iter().map(|episode| episode["content"].as_str().unwrap().to_owned()).collect();
+    contents.sort_unstable();
+    let taken = ["User: after\nAssistant: Noted.", "User: last\nAssistant: Noted."];
+    assert_eq!(contents, taken, "what is said while memory is off is not taken");
 }
 
 #[tokio::test]

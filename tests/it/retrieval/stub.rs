@@ -85,6 +85,16 @@ impl Stub {
         .await
     }
 
+    /// As [`embedder`](Self::embedder), but requests with `word` are refused.
+    pub(crate) async fn embedder_refusing(word: &'static str) -> Self {
+        Self::start(move |request| {
+            let is_refused = request.body["input"].to_string().contains(word);
+            let refusal = json!({"error": {"message": "the input is not accepted"}});
+            if is_refused { Answer::Json(400, refusal) } else { Answer::Json(200, embeddings(&request.body)) }
+        })
+        .await
+    }
+
     pub(super) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }

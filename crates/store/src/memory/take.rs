@@ -85,7 +85,7 @@ impl Store {
             return Ok(Some(place));
         }
         let untaken = if source.is_session {
-            self.untaken_of_session(SessionId(source.id), source.taken).await?
+            self.untaken_of_session(SessionId(source.id), (source.taken, source.noted)).await?
         } else {
             self.untaken_of_execution(source.id, source.taken).await?
         };
@@ -163,15 +163,16 @@ impl Store {
         Ok(Untaken { exchanges, through: 1, has_more: false })
     }
 
-    async fn untaken_of_session(&self, session: SessionId, taken: i32) -> Result<Untaken, StoreError> {
+    async fn untaken_of_session(&self, session: SessionId, (taken, noted): (i32, i32)) -> Result<Untaken, StoreError> {
         self.fold_session(session).await?;
         let turns = sqlx::query!(
             r#"
             select number, execution_id, state, is_rolled_back from session_turns
-            where session_id = $1 and number > $2 order by number limit $3
+            where session_id = $1 and number > $2 and number <= $3 order by number limit $4
             "#,
             session.0,
             taken,
+            noted,
             MAX_EXCHANGES + 1,
         )
         .fetch_all(&self.pool)

@@ -16,7 +16,7 @@ select m.id, m.tenant_id, m.agent_key, m.agent_version_id, m.is_session,
         )
         else e.finished_at is not null
     end, false) as "is_over!",
-    coalesce(case when m.is_session then s.turns > m.taken else m.taken = 0 end, false) as "has_more!",
+    m.noted > m.taken as "has_more!",
     case
         when m.is_session then greatest(s.active_at, now.now - ($2 - 60) * interval '1 second')
             + $2 * interval '1 second'

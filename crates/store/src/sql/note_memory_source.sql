@@ -1,6 +1,7 @@
 -- Notes that memory takes what execution $1 says, or its session, and returns the place; no row if the scope's path $2,
 -- written $3, leads to no value. A session is looked at when it may be idle for $4 seconds, an execution after $5. What
--- a session said before its first noted message is not taken. A repeat changes nothing.
+-- a session said before its first noted message is not taken, nor what it said between one that was taken and this one.
+-- A repeat changes nothing.
 with place as materialized (
     select coalesce(e.session_id, e.id) as id, e.tenant_id, e.agent_key, e.agent_version_id,
         e.session_id is not null as is_session, coalesce(t.number, 1) as number, longhaul_now() as now,
@@ -23,6 +24,8 @@ noted as (
         now + case when is_session then $4::float8 else $5::float8 end * interval '1 second'
     from place where scope is not null
     on conflict (id) do update
-    set noted = greatest(m.noted, excluded.noted), check_at = coalesce(m.check_at, excluded.check_at)
+    -- What was said since the last noted message was said while nothing was remembered.
+    set taken = case when m.taken >= m.noted then greatest(m.taken, excluded.taken) else m.taken end,
+        noted = greatest(m.noted, excluded.noted), check_at = coalesce(m.check_at, excluded.check_at)
 )
 select tenant_id as "tenant_id!", agent_key as "agent_key!", scope as "scope!" from place where scope is not null
