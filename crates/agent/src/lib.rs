@@ -38,6 +38,7 @@ pub mod suspects;
 // Before the first turn.
 pub mod defaults;
 pub mod deps;
+mod indent;
 pub mod prepared;
 pub mod profile;
 pub mod prompt;

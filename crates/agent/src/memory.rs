@@ -6,7 +6,7 @@ use longhaul_sdk::{
     context::{ContextUnavailable, Memories},
     spec::{MAX_EPISODE_CHARS, MemorySpec},
 };
-use longhaul_shared::domain::{CallError, CallErrorKind, EpisodeId};
+use longhaul_shared::domain::{CallError, CallErrorKind, EpisodeId, message::BYTES_PER_TOKEN};
 use longhaul_store::{
     StoreError,
     database::retry::patiently,
@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::{
     Agent,
-    journal::{Writer, from_store, indented},
-    messages::BYTES_PER_TOKEN,
+    indent::indented,
+    journal::{Writer, from_store},
     ready_call::{HostToolAnswer, ReadyCall},
 };
 

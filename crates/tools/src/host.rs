@@ -220,14 +220,19 @@ fn recall() -> ToolSpec {
 
 fn plan_project() -> ToolSpec {
     let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut parameters = Value::from(settings.into_generator().into_root_schema_for::<Plan>());
+    parameters["properties"]["version"] = json!({
+        "type": "integer", "minimum": 0,
+        "description": "Number of the plan that this one replaces; another one in its place is kept",
+    });
     ToolSpec {
         name: PLAN_PROJECT.into(),
         description: "Plans the project of this conversation, or changes its plan. List all tasks that shall still be \
                       carried out: tasks that have not started and are not listed are dropped; those that run or have \
                       ended stay."
             .into(),
-        parameters: settings.into_generator().into_root_schema_for::<Plan>().into(),
-        // The same plan again changes nothing but its number.
+        parameters,
+        // The same plan again changes nothing.
         effect: ToolEffect::Idempotent,
         latent_output: None,
         is_strict: false,

@@ -37,3 +37,22 @@ async fn approval_needs_its_scope_and_the_plan_seen() {
     assert!(service.statuses(&project).await.contains_key("c"));
     service.check().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gate_ahead_is_removed_by_approvers_only() {
+    let service = Service::start().await;
+    let author = service.api.caller("acme", EVERYDAY).await;
+    let plan = |gate: bool| {
+        json!({ "phases": [{ "name": "one", "gate": gate }, { "name": "two" }],
+            "tasks": [{ "key": "a", "prompt": "a" }, { "key": "b", "prompt": "b", "phase": "two" }] })
+    };
+    let project = service.create_with(plan(true), json!({})).await;
+    let path = format!("{project}/plan");
+    assert_eq!(author.put(&path, &json!({ "plan": plan(false) })).await.error(), (403, "missing_scope"));
+    let without = json!({ "plan": { "tasks": [task("a", &[]), task("b", &[])] } });
+    assert_eq!(author.put(&path, &without).await.error(), (403, "missing_scope"));
+    let mut more = plan(true);
+    more["tasks"].as_array_mut().unwrap().push(json!({ "key": "c", "prompt": "c", "phase": "two" }));
+    assert_eq!(author.put(&path, &json!({ "plan": more })).await.status, 200, "the gate stays");
+    assert_eq!(service.api.acme.put(&path, &json!({ "plan": plan(false) })).await.status, 200);
+}

@@ -133,6 +133,26 @@ async fn deleted_project_leaves_no_text() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn erased_output_is_named_as_such() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|_| reply_text("secret answer"));
+    let _worker = service.fleet.worker();
+    let of = |key: &str, prompt: &str, phase: &str, on: &[&str]| json!({ "key": key, "prompt": prompt, "phase": phase, "depends_on": on });
+    let plan = json!({
+        "phases": [{ "name": "one", "gate": true }, { "name": "two" }],
+        "tasks": [of("a", "a", "one", &[]), of("b", "It was: {{ tasks.a.output }}", "two", &["a"])],
+    });
+    let project = service.create_with(plan, json!({})).await;
+    service.until(&project, "paused").await;
+    let execution = service.get(&format!("{project}/tasks/a")).await["execution_id"].as_str().unwrap().to_owned();
+    assert_eq!(service.api.acme.delete(&format!("/v1/executions/{execution}/content")).await.status, 200);
+    service.tell(&format!("{project}/continue")).await;
+    service.until(&project, "completed").await;
+    let asked = service.fleet.llm.requests();
+    assert_eq!(prompt_of(asked.last().unwrap()), "It was: [the output was erased]");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn projects_are_pruned_with_their_executions() {
     let service = Service::start().await;
     service.fleet.llm.answer_with(|_| reply_text("done"));

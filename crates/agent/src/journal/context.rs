@@ -9,9 +9,10 @@ use std::time::Duration;
 use longhaul_llm::Message;
 use longhaul_sdk::context::{ContextQuery, ContextUnavailable, Memories};
 use longhaul_shared::domain::cut;
+use longhaul_store::database::retry::patiently;
 
 use super::{Agent, Journal, Writer};
-use crate::project;
+use crate::{indent::indented, project};
 
 /// Longest wait for one answer of the provider.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,11 +65,10 @@ impl Writer {
             let place = self.memory.as_ref().filter(|_| !is_under_way)?;
             self.in_time(self.recall_for(&agent.config.memory, place, text)).await
         };
-        let own_project = self.in_time(self.own_project());
+        let own_project = self.own_project().await;
         let Some(provider) = &self.deps.context.0 else {
-            let (own, project) = tokio::join!(own, own_project);
-            let project = project.flatten().map(project_text);
-            return own.and_then(memory_text).into_iter().chain(project).collect();
+            let project = own_project.map(project_text);
+            return own.await.and_then(memory_text).into_iter().chain(project).collect();
         };
         let (tenant_id, execution_id) = (self.scope.tenant.to_string(), self.id.to_string());
         let session_id = self.scope.session.map(|session| session.to_string());
@@ -80,24 +80,33 @@ impl Writer {
             message: text,
         };
         let theirs = async { if is_under_way { None } else { self.in_time(provider.memories(query)).await } };
-        let (own, theirs, own_project, project) =
-            tokio::join!(own, theirs, own_project, self.in_time(provider.project(query)));
+        // A session about a project of Longhaul's is about no other.
+        let project = async {
+            match own_project {
+                Some(project) => Some(project),
+                None => self.in_time(provider.project(query)).await.flatten(),
+            }
+        };
+        let (own, theirs, project) = tokio::join!(own, theirs, project);
         let mut memories = own.unwrap_or_default();
         let theirs = theirs.unwrap_or_default();
         memories.episodes.extend(theirs.episodes.iter().map(|text| indented(text)));
         memories.relevant.extend(theirs.relevant.iter().map(|text| indented(text)));
-        // A session about a project of Longhaul's is about no other.
-        let project = own_project.flatten().or(project.flatten());
         let project = project.filter(|project| !project.trim().is_empty()).map(project_text);
         memory_text(memories).into_iter().chain(project).collect()
     }
 
-    /// The project that the session is about.
-    async fn own_project(&self) -> Result<Option<String>, ContextUnavailable> {
-        let Some(session) = self.scope.session else { return Ok(None) };
-        let standing = self.deps.store.standing_of_session(session).await;
-        let standing = standing.map_err(|error| ContextUnavailable(error.to_string()))?;
-        Ok(standing.as_ref().map(project::text_of))
+    /// The project that the session is about. Waits for Postgres, where the prompt is recorded too.
+    async fn own_project(&self) -> Option<String> {
+        let session = self.scope.session?;
+        let store = &self.deps.store;
+        match patiently(store.trouble(), || store.standing_of_session(session)).await {
+            Ok(standing) => standing.as_ref().map(project::text_of),
+            Err(error) => {
+                tracing::warn!(execution.id = %self.id, error = %error, "a message goes on without its project");
+                None
+            }
+        }
     }
 
     /// The provider's answer; `None` if it fails or takes too long.
@@ -129,11 +138,6 @@ fn memory_text(Memories { episodes, relevant }: Memories) -> Option<String> {
     let parts = lists.into_iter().filter(|(_, items)| !items.is_empty());
     let parts: Vec<String> = parts.map(|(title, items)| format!("{title}\n{}", items.join("\n"))).collect();
     (!parts.is_empty()).then(|| format!("{MEMORY}{}", parts.join("\n\n")))
-}
-
-/// A text as an item of a list: its lines look like no other item and no heading.
-pub(crate) fn indented(text: &str) -> String {
-    text.replace('\n', "\n  ")
 }
 
 /// Lines of the first items that fit. If the first alone is too long, it is cut.

@@ -56,7 +56,6 @@ pub use call_results::Reply;
 pub(crate) use calls::{Answered, RanAs, Recalled, call_key};
 pub use children::SubAgentSlots;
 pub(crate) use children::{NotStarted, Task};
-pub(crate) use context::indented;
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 pub(crate) use people::Wanted;

@@ -21,6 +21,8 @@ use longhaul_shared::domain::MAX_DEADLINE;
 const MARGIN: Duration = Duration::from_secs(24 * 3_600);
 /// Executions deleted by one statement.
 const BATCH: i64 = 1_000;
+/// Projects deleted by one statement: each may have thousands of rows.
+const PROJECTS: i64 = 20;
 /// Tables of history; `events` is last, because its partitions tell which weeks are prunable.
 pub(crate) const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
 /// Statement timeout in milliseconds: to find out if a week is needed, its executions are read once, minutes for
@@ -109,7 +111,7 @@ impl Store {
             let gone = sqlx::query_file_scalar!("src/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?;
             pruned.executions += gone.unsigned_abs();
         }
-        self.prune_projects(before, BATCH).await?;
+        self.prune_projects(before, PROJECTS).await?;
         while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
         Ok(pruned)
     }

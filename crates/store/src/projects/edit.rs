@@ -13,7 +13,7 @@ use super::{
     agents::{MAX_AGENTS, ProjectAgent, agents_of, insert_agents},
     locked::{Locked, begin},
     plan_rows::{PlanRows, insert_plan},
-    read::{StoredTask, stored_tasks},
+    read::{StoredTask, stored_phases, stored_tasks},
 };
 use crate::{Store, StoreError};
 
@@ -46,7 +46,7 @@ pub enum Edited {
     },
     /// The plan has another number than the caller has seen.
     Stale(i32),
-    /// The plan was approved, and the caller may not approve plans.
+    /// The plan was approved, or the new one has no gate where it has one, and the caller may not approve plans.
     NeedsApprover,
     /// The project is in a state without an edit.
     Refused(ProjectStatus),
@@ -54,7 +54,7 @@ pub enum Edited {
 }
 
 impl Store {
-    /// Puts the plan of a project.
+    /// Puts the plan of a project. One that is in force already stays as it is: a repeat changes nothing.
     ///
     /// # Errors
     /// Postgres refused a value, or is unavailable: nothing was changed.
@@ -63,6 +63,10 @@ impl Store {
         let Some(mut project) = Locked::wait_for(&mut transaction, id, Some(tenant)).await? else {
             return Ok(Edited::NotFound);
         };
+        let stored = stored_tasks(&mut transaction, id).await?;
+        if is_in_force(&mut transaction, &project, &new.plan, &stored).await? {
+            return Ok(Edited::Done { version: project.plan_version, status: project.status });
+        }
         if project.status.is_terminal() || project.status == ProjectStatus::Planning {
             return Ok(Edited::Refused(project.status));
         }
@@ -72,7 +76,9 @@ impl Store {
         if project.was_approved() && !new.may_approve {
             return Ok(Edited::NeedsApprover);
         }
-        let stored = stored_tasks(&mut transaction, id).await?;
+        if !new.may_approve && drops_gate(&mut transaction, &project, &new.plan).await? {
+            return Ok(Edited::NeedsApprover);
+        }
         let started: Vec<&StoredTask> = stored.iter().filter(|task| !task.status.is_editable()).collect();
         let plan = match around(new.plan, &started) {
             Ok(plan) => plan,
@@ -131,6 +137,41 @@ fn around<'a>(mut plan: Plan, started: &[&'a StoredTask]) -> Result<Plan, &'a St
     // Behind the given ones, whose places errors name.
     plan.tasks.extend(kept);
     Ok(plan)
+}
+
+/// True if the project has this plan.
+async fn is_in_force(
+    connection: &mut PgConnection,
+    project: &Locked,
+    plan: &Plan,
+    stored: &[StoredTask],
+) -> Result<bool, StoreError> {
+    if plan.tasks.len() != stored.len() {
+        return Ok(false);
+    }
+    let phases = stored_phases(connection, project.id).await?;
+    let has_phases = if plan.phases.is_empty() {
+        matches!(phases.as_slice(), [one] if !one.gate && one.execution_strategy.is_none())
+    } else {
+        plan.phases == phases
+    };
+    let first = phases.first().map(|phase| phase.name.as_str());
+    let is_same = |(given, stored): (&PlannedTask, &StoredTask)| {
+        let phase = given.phase.as_deref().filter(|_| !plan.phases.is_empty()).or(first).map(str::to_owned);
+        PlannedTask { phase, ..given.clone() } == stored.planned
+    };
+    Ok(has_phases && plan.tasks.iter().zip(stored).all(is_same))
+}
+
+/// True if a gate that is ahead is none in `plan`.
+async fn drops_gate(connection: &mut PgConnection, project: &Locked, plan: &Plan) -> Result<bool, StoreError> {
+    let gates = sqlx::query_scalar!(
+        "select name from project_phases where project_id = $1 and position >= $2 and has_gate",
+        project.id.0,
+        project.phase,
+    );
+    let gates = gates.fetch_all(connection).await?;
+    Ok(gates.iter().any(|name| !plan.phases.iter().any(|phase| phase.gate && phase.name == *name)))
 }
 
 /// Deletes what an edit may change. Returns the name of the phase that runs.

@@ -88,6 +88,13 @@ pub(super) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres
     Ok(transaction)
 }
 
+/// Begins a transaction whose reads have one snapshot: an edit replaces phases and tasks together.
+pub(super) async fn snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
+    let mut transaction = pool.begin().await?;
+    sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *transaction).await?;
+    Ok(transaction)
+}
+
 impl Locked {
     /// Locks a project of `tenant`, of any tenant without one. `None` if there is none.
     pub(super) async fn wait_for(

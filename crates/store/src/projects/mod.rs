@@ -12,6 +12,7 @@ mod edit;
 mod ends;
 mod line;
 mod locked;
+mod outputs;
 mod plan_rows;
 mod read;
 mod remove;

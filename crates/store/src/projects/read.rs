@@ -9,6 +9,7 @@ use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::locked::snapshot;
 use crate::{Store, StoreError, tenants::scope::TenantScope};
 
 /// A project.
@@ -211,6 +212,25 @@ async fn task_rows(
     rows.into_iter().map(ProjectTask::try_from).collect()
 }
 
+/// Phases of a project in order. A gate that was passed is none any more.
+pub(super) async fn stored_phases(
+    connection: &mut PgConnection,
+    project: ProjectId,
+) -> Result<Vec<PlannedPhase>, StoreError> {
+    let phases = sqlx::query!(
+        "select name, has_gate, execution_strategy from project_phases where project_id = $1 order by position",
+        project.0,
+    )
+    .fetch_all(connection)
+    .await?;
+    let phase = phases.into_iter().map(|row| PlannedPhase {
+        name: row.name,
+        gate: row.has_gate,
+        execution_strategy: row.execution_strategy.as_deref().and_then(ExecutionStrategy::parse),
+    });
+    Ok(phase.collect())
+}
+
 /// All tasks of a project in order, for an edit.
 pub(super) async fn stored_tasks(
     connection: &mut PgConnection,
@@ -296,26 +316,13 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn get_plan(&self, id: ProjectId) -> Result<Option<StoredPlan>, StoreError> {
-        // One snapshot for all: an edit replaces the phases and tasks together.
-        let mut transaction = self.pool.begin().await?;
-        sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *transaction).await?;
+        let mut transaction = snapshot(&self.pool).await?;
         let version = sqlx::query_scalar!("select plan_version from projects where id = $1", id.0)
             .fetch_optional(&mut *transaction)
             .await?;
         let Some(version) = version else { return Ok(None) };
-        let phases = sqlx::query!(
-            "select name, has_gate, execution_strategy from project_phases where project_id = $1 order by position",
-            id.0,
-        )
-        .fetch_all(&mut *transaction)
-        .await?;
-        let phases = phases.into_iter().map(|row| PlannedPhase {
-            name: row.name,
-            gate: row.has_gate,
-            execution_strategy: row.execution_strategy.as_deref().and_then(ExecutionStrategy::parse),
-        });
         let plan = Plan {
-            phases: phases.collect(),
+            phases: stored_phases(&mut transaction, id).await?,
             tasks: stored_tasks(&mut transaction, id).await?.into_iter().map(|task| task.planned).collect(),
         };
         Ok(Some(StoredPlan { version, plan }))

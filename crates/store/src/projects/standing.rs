@@ -1,11 +1,13 @@
 //! The project of a session as a message to it finds it.
 
 use longhaul_shared::domain::{ProjectId, ProjectStatus, SessionId, TaskStatus, TenantId};
+use uuid::Uuid;
 
+use super::{locked::snapshot, outputs::texts_of};
 use crate::{Store, StoreError};
 
 /// Characters of one result.
-const RESULT_CHARS: i32 = 2_000;
+const RESULT_CHARS: usize = 2_000;
 /// Results, those of the tasks that completed last.
 const RESULTS: i64 = 20;
 
@@ -52,30 +54,30 @@ impl Store {
     pub async fn standing_of_session(&self, session: SessionId) -> Result<Option<Standing>, StoreError> {
         let Some((_, id)) = self.project_of_session(session).await? else { return Ok(None) };
         let unknown = |what: &str| StoreError::Corrupt(format!("the status of a {what} is unknown"));
+        let mut transaction = snapshot(&self.pool).await?;
         let project = sqlx::query!("select goal, status, plan_version from projects where id = $1", id.0);
-        let Some(project) = project.fetch_optional(&self.pool).await? else { return Ok(None) };
+        let Some(project) = project.fetch_optional(&mut *transaction).await? else { return Ok(None) };
         let tasks = sqlx::query!(
             "select key, title, depends_on, status from project_tasks where project_id = $1 order by position",
             id.0,
         );
-        let tasks = tasks.fetch_all(&self.pool).await?.into_iter().map(|row| {
+        let tasks = tasks.fetch_all(&mut *transaction).await?.into_iter().map(|row| {
             let status = TaskStatus::parse(&row.status).ok_or_else(|| unknown("task"))?;
             Ok(TaskStanding { key: row.key, title: row.title, depends_on: row.depends_on, status })
         });
-        let results = sqlx::query!(
+        let completed = sqlx::query!(
             r#"
-            select t.key, left(coalesce(p.output ->> 'response', p.output::text, ''), $2) as "result!"
-            from (
-                select key, execution_id, finished_at from project_tasks
-                where project_id = $1 and status = 'completed' order by finished_at desc limit $3
-            ) t join execution_payloads p on p.execution_id = t.execution_id
-            order by t.finished_at desc, t.key
+            select key, execution_id as "execution_id!" from project_tasks
+            where project_id = $1 and status = 'completed' and execution_id is not null
+            order by finished_at desc, key limit $2
             "#,
             id.0,
-            RESULT_CHARS,
             RESULTS,
         );
-        let results = results.fetch_all(&self.pool).await?.into_iter().map(|row| (row.key, row.result));
+        let completed = completed.fetch_all(&mut *transaction).await?;
+        let executions: Vec<Uuid> = completed.iter().map(|row| row.execution_id).collect();
+        let mut texts = texts_of(&mut transaction, &executions, RESULT_CHARS).await?;
+        let results = completed.into_iter().filter_map(|row| Some((row.key, texts.remove(&row.execution_id)?)));
         Ok(Some(Standing {
             goal: project.goal,
             status: ProjectStatus::parse(&project.status).ok_or_else(|| unknown("project"))?,

@@ -8,6 +8,7 @@ use std::{
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, MAX_DEADLINE, TaskStatus, cut,
     project::{MAX_OUTPUT_BYTES, fill, named_outputs},
+    submit_limits::DEFAULT_PRIORITY,
 };
 use serde_json::json;
 use sqlx::PgConnection;
@@ -17,6 +18,7 @@ use super::{
     agents::{ProjectAgent, agents_of, put_serve_keys},
     create::insert_of_project,
     locked::Locked,
+    outputs::texts_of,
 };
 use crate::{
     Store, StoreError,
@@ -28,8 +30,6 @@ use longhaul_shared::telemetry::metrics;
 
 /// Most tasks started at a time.
 const PORTION: i32 = 50;
-/// Priority of the executions of tasks.
-const PRIORITY: i16 = 5;
 
 /// A task that may start.
 struct ReadyTask {
@@ -145,18 +145,11 @@ async fn outputs(
     let key_of: HashMap<Uuid, String> = tasks.into_iter().map(|task| (task.execution_id, task.key)).collect();
     let executions: Vec<Uuid> = key_of.keys().copied().collect();
     // One character more than is kept, so that what is cut says so.
-    let rows = sqlx::query!(
-        r#"
-        select execution_id, left(coalesce(output ->> 'response', output::text, ''), $2) as "output!"
-        from execution_payloads where execution_id = any ($1)
-        "#,
-        &executions,
-        i32::try_from(MAX_OUTPUT_BYTES + 1).unwrap_or(i32::MAX),
-    )
-    .fetch_all(connection)
-    .await?;
-    let output = |text: &str| cut(text, MAX_OUTPUT_BYTES).into_owned();
-    Ok(rows.iter().filter_map(|row| Some((key_of.get(&row.execution_id)?.clone(), output(&row.output)))).collect())
+    let texts = texts_of(connection, &executions, MAX_OUTPUT_BYTES + 1).await?;
+    let output = |(execution, text): (Uuid, String)| {
+        Some((key_of.get(&execution)?.clone(), cut(&text, MAX_OUTPUT_BYTES).into_owned()))
+    };
+    Ok(texts.into_iter().filter_map(output).collect())
 }
 
 fn execution(
@@ -177,7 +170,7 @@ fn execution(
         agent_version_id: agent.agent_version_id,
         queue: project.queue.clone(),
         serve_key: agent.serve_key.clone(),
-        priority: PRIORITY,
+        priority: DEFAULT_PRIORITY,
         metadata: json!({ "project_id": project.id, "task": task.key }),
         input: json!({ "prompt": prompt }).to_string(),
         run_at: None,

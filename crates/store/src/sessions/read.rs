@@ -228,7 +228,6 @@ impl Store {
     /// # Errors
     /// Postgres refused a value, or is unavailable.
     pub async fn create_session(&self, new: &NewSession) -> Result<Begun, StoreError> {
-        let (key, hash) = new.idempotency.as_ref().map(|own| (&own.key, &own.request_hash)).unzip();
         let created = sqlx::query_scalar!(
             r#"
             with new as materialized (
@@ -257,17 +256,31 @@ impl Store {
         if created.is_some() {
             return Ok(Begun::Created(new.id));
         }
+        let held = self.session_of_key(new.tenant_id, new.idempotency.as_ref()).await?;
+        held.ok_or_else(|| StoreError::Conflict("a session of the same id exists".into()))
+    }
+
+    /// What an earlier request began under the same key.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn session_of_key(
+        &self,
+        tenant: TenantId,
+        own: Option<&Idempotency>,
+    ) -> Result<Option<Begun>, StoreError> {
+        let Some(own) = own else { return Ok(None) };
         let held = sqlx::query!(
             r#"select id, request_hash as "request_hash!" from sessions where tenant_id = $1 and idempotency_key = $2"#,
-            new.tenant_id.0,
-            key,
+            tenant.0,
+            own.key,
         )
-        .fetch_one(&self.pool)
+        .fetch_optional(&self.pool)
         .await?;
-        Ok(match hash {
-            Some(hash) if *hash == held.request_hash => Begun::Existing(SessionId(held.id)),
-            Some(_) | None => Begun::KeyReused,
-        })
+        Ok(held.map(|held| {
+            let is_same = own.request_hash == held.request_hash;
+            if is_same { Begun::Existing(SessionId(held.id)) } else { Begun::KeyReused }
+        }))
     }
 
     /// The newest sessions before `before`, or the one named `id`; at most `limit`.
