@@ -27,6 +27,7 @@ use tokio::{sync::OnceCell, time::Instant};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    options::ApiOptions,
     schema,
 };
 
@@ -125,7 +126,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Catalog {
-    pub(crate) fn new(store: Store, (has_sandbox, has_browser): (bool, bool)) -> Self {
+    pub(crate) fn new(store: Store, options: &ApiOptions) -> Self {
         Self {
             store,
             known: Cache::new(MAX_REMEMBERED),
@@ -134,8 +135,8 @@ impl Catalog {
             serve_keys: Cache::new(MAX_REMEMBERED),
             agent_definition: OnceCell::new(),
             plan_definition: OnceCell::new(),
-            has_sandbox,
-            has_browser,
+            has_sandbox: options.has_sandbox,
+            has_browser: options.has_browser,
         }
     }
 

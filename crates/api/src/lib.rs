@@ -14,6 +14,7 @@ mod key_cache;
 mod looks;
 mod middleware;
 mod openapi;
+mod options;
 mod page;
 mod paging;
 mod platform_health;
@@ -34,11 +35,10 @@ use server::ConnectionLimits;
 
 pub use looks::{Look, TextDelta};
 pub use openapi::openapi;
+pub use options::ApiOptions;
 pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
-pub use state::{
-    Announce, ApiDeps, ApiOptions, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake,
-};
+pub use state::{Announce, ApiDeps, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake};
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {

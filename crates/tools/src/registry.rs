@@ -19,7 +19,7 @@ use super::{
     stop_execution::StopExecution,
     web_search::WebSearch,
 };
-use crate::{browser::BrowserTool, host::HostTool, workspace::WorkspaceTool};
+use crate::{host::HostTool, serial::SerialTool};
 
 /// Longest name that every model API accepts, in bytes.
 const MAX_NAME: usize = 64;
@@ -171,9 +171,7 @@ impl ToolRegistry {
         if !is_valid_name(&name) || name.starts_with("mcp__") {
             return Err(ToolRegistryError::InvalidName(name));
         }
-        let is_ours = HostTool::named(&name).is_some()
-            || WorkspaceTool::named(&name).is_some()
-            || BrowserTool::named(&name).is_some();
+        let is_ours = HostTool::named(&name).is_some() || SerialTool::named(&name).is_some();
         if self.0.contains_key(&name) || is_ours || [SEARCH_DATASET, WEB_SEARCH].contains(&name.as_str()) {
             return Err(ToolRegistryError::Duplicate(name));
         }

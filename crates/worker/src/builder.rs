@@ -37,8 +37,8 @@ use longhaul_shared::{
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::sub_agents::SubAgentLimits};
 use longhaul_tools::{
-    BrowserTool, FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, ToolRegistry, ToolRegistryError,
-    ToolSources, WebSearch, WorkspaceTool,
+    FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SerialTool, ToolRegistry, ToolRegistryError,
+    ToolSources, WebSearch,
 };
 use tokio::sync::Semaphore;
 
@@ -342,16 +342,21 @@ impl WorkerBuilder {
             secrets: credentials::tool_server_secrets(&config.contract)?,
             ..McpPoolSettings::default()
         });
-        let tools = with_web_search(self.tools, &config, &mcp)?;
         let workspaces = workspaces(&config)?;
         let browsers = Browsers::new(&config.browser).map_err(BuildError::Client)?;
-        let offers = (workspaces.is_some(), browsers.is_some());
-        let has = registrations(&tools, &self.validators, self.journal_format, offers);
+        let tools = ToolSources {
+            registry: with_web_search(self.tools, &config, &mcp)?,
+            mcp,
+            schemas: self.schemas,
+            indexes: Some(OwnIndexes::new(store.clone(), config.retrieval.clone()).map_err(client)?),
+            has_workspaces: workspaces.is_some(),
+            has_browsers: browsers.is_some(),
+        };
+        let has = registrations(&tools, &self.validators, self.journal_format);
         let platform = Platform::new(store.clone(), credentials::platform_secrets(&config.contract)?)
             .map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
         let health = Arc::new(Health::new(store.clone(), ModelCalls::new(&redis)?, publisher.clone(), &config.llm));
-        let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).map_err(client)?;
         let agent = AgentDeps {
             files: Files::new(store.clone(), &config.files).map_err(client)?,
             store: store.clone(),
@@ -361,7 +366,7 @@ impl WorkerBuilder {
             prices: config.llm.prices(),
             budget: config.llm.budget,
             sub_agents: SubAgentSlots::new(sub_agent_limits(&config)),
-            tools: tool_sources(tools, mcp, self.schemas, indexes, offers),
+            tools,
             workspaces,
             browsers,
             own_org: config.contract.org_id.clone(),
@@ -400,16 +405,6 @@ fn with_web_search(mut tools: ToolRegistry, config: &Config, mcp: &McpPool) -> R
     Ok(tools)
 }
 
-fn tool_sources(
-    registry: ToolRegistry,
-    mcp: McpPool,
-    schemas: SchemaCache,
-    indexes: OwnIndexes,
-    (has_workspaces, has_browsers): (bool, bool),
-) -> ToolSources {
-    ToolSources { registry, mcp, schemas, indexes: Some(indexes), has_workspaces, has_browsers }
-}
-
 fn sub_agent_limits(config: &Config) -> SubAgentLimits {
     SubAgentLimits { tenant: config.sub_agents.max_running, fleet: config.sub_agents.max_running_fleet }
 }
@@ -419,21 +414,15 @@ fn client(error: impl std::error::Error) -> BuildError {
 }
 
 /// The requirements that the worker meets.
-fn registrations(
-    tools: &ToolRegistry,
-    validators: &ValidatorRegistry,
-    journal_format: u8,
-    (has_workspaces, has_browsers): (bool, bool),
-) -> BTreeSet<String> {
-    let workspace_tools = WorkspaceTool::ALL.into_iter().filter(|_| has_workspaces);
-    let browser_tools = BrowserTool::ALL.into_iter().filter(|_| has_browsers);
+fn registrations(tools: &ToolSources, validators: &ValidatorRegistry, journal_format: u8) -> BTreeSet<String> {
+    let serial_tools = SerialTool::all().filter(|tool| tools.missing_for(*tool).is_none());
     tools
+        .registry
         .names()
         .map(str::to_owned)
         .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
         .chain([SEARCH_DATASET.to_owned()])
-        .chain(workspace_tools.map(|tool| tool.name().to_owned()))
-        .chain(browser_tools.map(|tool| tool.name().to_owned()))
+        .chain(serial_tools.map(|tool| tool.name().to_owned()))
         .map(|name| format!("tool:{name}"))
         .chain(validators.names().map(|name| format!("validator:{name}")))
         .chain(journal_requirements(journal_format))

@@ -207,8 +207,7 @@ impl Tick<'_> {
             !self.agent.toolbox.is_answered_by_loop(&taken.call.name) && may_start_early(self.agent, &taken.call);
         let toolbox = &self.agent.toolbox;
         // Calls on a workspace or a page run in the order of the reply, so none of them starts early by default.
-        let is_in_order =
-            toolbox.workspace_tool(&taken.call.name).is_some() || toolbox.browser_tool(&taken.call.name).is_some();
+        let is_in_order = toolbox.serial(&taken.call.name).is_some();
         let effect = if is_in_order { ToolEffect::SideEffect } else { toolbox.effect(&taken.call.name) };
         // No call waits for its result, so an early start gains nothing.
         let is_detached = taken.planned.as_ref().is_some_and(PlannedCall::is_detached);

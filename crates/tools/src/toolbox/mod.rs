@@ -28,7 +28,7 @@ use tokio::time::Instant;
 pub use open::ToolSources;
 
 use super::{any_tool::AnyTool, outcome::CallOutcome};
-use crate::{browser::BrowserTool, host::HostTool, workspace::WorkspaceTool};
+use crate::{host::HostTool, serial::SerialTool};
 
 /// Bytes of a tool's error in the summary of a run that it ends.
 const MAX_SUMMARY_BYTES: usize = 512;
@@ -69,8 +69,7 @@ pub trait ServiceTool: Send + Sync {
 enum Answerer {
     Tool(Arc<dyn AnyTool>),
     Host(HostTool),
-    Workspace(WorkspaceTool),
-    Browser(BrowserTool),
+    Serial(SerialTool),
     /// A tool whose calls the caller runs.
     Caller(Arc<CallerToolSpec>),
     /// A tool that builds its outcomes itself.
@@ -131,44 +130,15 @@ impl Toolbox {
     pub fn host(&self, name: &str) -> Option<HostTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Host(tool)) => Some(*tool),
-            Some(
-                Answerer::Tool(_)
-                | Answerer::Workspace(_)
-                | Answerer::Browser(_)
-                | Answerer::Caller(_)
-                | Answerer::Service(_),
-            )
-            | None => None,
+            Some(Answerer::Tool(_) | Answerer::Serial(_) | Answerer::Caller(_) | Answerer::Service(_)) | None => None,
         }
     }
 
-    /// The tool of this name, if it works on the workspace.
-    pub fn workspace_tool(&self, name: &str) -> Option<WorkspaceTool> {
+    /// The tool of this name, if its calls run one at a time.
+    pub fn serial(&self, name: &str) -> Option<SerialTool> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
-            Some(Answerer::Workspace(tool)) => Some(*tool),
-            Some(
-                Answerer::Tool(_)
-                | Answerer::Host(_)
-                | Answerer::Browser(_)
-                | Answerer::Caller(_)
-                | Answerer::Service(_),
-            )
-            | None => None,
-        }
-    }
-
-    /// The tool of this name, if it works on the browser's page.
-    pub fn browser_tool(&self, name: &str) -> Option<BrowserTool> {
-        match self.index.get(name).map(|&at| &self.tools[at].answerer) {
-            Some(Answerer::Browser(tool)) => Some(*tool),
-            Some(
-                Answerer::Tool(_)
-                | Answerer::Host(_)
-                | Answerer::Workspace(_)
-                | Answerer::Caller(_)
-                | Answerer::Service(_),
-            )
-            | None => None,
+            Some(Answerer::Serial(tool)) => Some(*tool),
+            Some(Answerer::Tool(_) | Answerer::Host(_) | Answerer::Caller(_) | Answerer::Service(_)) | None => None,
         }
     }
 
@@ -181,14 +151,7 @@ impl Toolbox {
     pub fn caller_tool(&self, name: &str) -> Option<&CallerToolSpec> {
         match self.index.get(name).map(|&at| &self.tools[at].answerer) {
             Some(Answerer::Caller(tool)) => Some(tool),
-            Some(
-                Answerer::Tool(_)
-                | Answerer::Host(_)
-                | Answerer::Workspace(_)
-                | Answerer::Browser(_)
-                | Answerer::Service(_),
-            )
-            | None => None,
+            Some(Answerer::Tool(_) | Answerer::Host(_) | Answerer::Serial(_) | Answerer::Service(_)) | None => None,
         }
     }
 
@@ -388,13 +351,8 @@ async fn run(
     let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
     let tool = match &callable.answerer {
         Answerer::Tool(tool) => tool,
-        // The agent loop handles host tools and those of workspaces, browsers and the caller, and `Toolbox::run` tools
-        // of services.
-        Answerer::Host(_)
-        | Answerer::Workspace(_)
-        | Answerer::Browser(_)
-        | Answerer::Caller(_)
-        | Answerer::Service(_) => {
+        // The agent loop handles host tools, serial ones and those of the caller, and `Toolbox::run` tools of services.
+        Answerer::Host(_) | Answerer::Serial(_) | Answerer::Caller(_) | Answerer::Service(_) => {
             return Err((runtime("the tool is not available here".into()), None));
         }
     };

@@ -21,13 +21,12 @@ use serde_json::{Value, json};
 use super::{Answerer, Callable, MIN_RESULT_BYTES, ServiceTool, Toolbox};
 use crate::{
     any_tool::AnyTool,
-    browser::BrowserTool,
     host::{self, HostTool},
     mcp::{AllowedNetworks, McpPool, McpServer, split_name},
     registry::ToolRegistry,
     search_dataset::SearchDataset,
+    serial::SerialTool,
     settings::are_none,
-    workspace::WorkspaceTool,
 };
 
 /// The sources of a worker's tools. One per process.
@@ -43,6 +42,17 @@ pub struct ToolSources {
     pub has_workspaces: bool,
     /// True if the worker has browsers.
     pub has_browsers: bool,
+}
+
+impl ToolSources {
+    /// What the worker lacks for the tool; `None` if it can run it.
+    #[must_use]
+    pub fn missing_for(&self, tool: SerialTool) -> Option<&'static str> {
+        match tool {
+            SerialTool::Workspace(_) => (!self.has_workspaces).then_some("sandbox"),
+            SerialTool::Browser(_) => (!self.has_browsers).then_some("browser"),
+        }
+    }
 }
 
 impl Toolbox {
@@ -194,23 +204,14 @@ fn native(reference: &ToolRef, sources: &ToolSources) -> Result<(ToolSpec, Answe
     if let Some(tool) = HostTool::named(reference.name()) {
         return Ok((tool.spec(settings), Answerer::Host(tool)));
     }
-    if let Some(tool) = WorkspaceTool::named(reference.name()) {
-        if !sources.has_workspaces {
-            return Err(invalid(format!("tool `{}` needs a sandbox, and this worker has none", tool.name())));
+    if let Some(tool) = SerialTool::named(reference.name()) {
+        if let Some(missing) = sources.missing_for(tool) {
+            return Err(invalid(format!("tool `{}` needs a {missing}, and this worker has none", tool.name())));
         }
         if !are_none(settings) {
             return Err(invalid(format!("settings of tool `{}`: the tool takes none", tool.name())));
         }
-        return Ok((tool.spec(), Answerer::Workspace(tool)));
-    }
-    if let Some(tool) = BrowserTool::named(reference.name()) {
-        if !sources.has_browsers {
-            return Err(invalid(format!("tool `{}` needs a browser, and this worker has none", tool.name())));
-        }
-        if !are_none(settings) {
-            return Err(invalid(format!("settings of tool `{}`: the tool takes none", tool.name())));
-        }
-        return Ok((tool.spec(), Answerer::Browser(tool)));
+        return Ok((tool.spec(), Answerer::Serial(tool)));
     }
     let tool = sources.registry.resolve(reference.name(), settings).map_err(|error| invalid(error.to_string()))?;
     Ok((tool.spec(), Answerer::Tool(tool)))

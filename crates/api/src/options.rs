@@ -1,0 +1,51 @@
+//! Settings of the API.
+
+use longhaul_shared::config::McpConfig;
+
+use crate::routes::contract::options::ContractOptions;
+
+#[derive(Debug, Clone)]
+pub struct ApiOptions {
+    /// Shows the status page without a key to browsers on this machine. For development only.
+    pub open_status_page: bool,
+    /// Maximum number of event streams and held submits per process; beyond it the API answers 503.
+    pub max_streams: usize,
+    /// Maximum number of open connections per process; further ones wait in the listen queue.
+    pub max_connections: usize,
+    /// Sends the status page's cookies over TLS only.
+    pub secure_cookies: bool,
+    /// Rules for the tool servers that agents may use.
+    pub tool_servers: McpConfig,
+    /// True if workers have a search service: agents may have the tool `web_search`.
+    pub web_search: bool,
+    /// True if the workers have a sandbox for the tools of workspaces.
+    pub has_sandbox: bool,
+    /// True if the workers have a browser for the tools `browser_*`.
+    pub has_browser: bool,
+    pub contract: ContractOptions,
+    /// Sessions of one tenant and agent that may run at a time; 0 is unlimited.
+    pub max_running_sessions: u32,
+    /// Schedules of one tenant.
+    pub max_schedules: u32,
+    /// Most projects of one tenant that run at a time.
+    pub max_running_projects: u32,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        Self {
+            open_status_page: false,
+            max_streams: 4_096,
+            max_connections: 10_000,
+            secure_cookies: false,
+            tool_servers: McpConfig::default(),
+            web_search: false,
+            has_sandbox: false,
+            has_browser: false,
+            contract: ContractOptions::default(),
+            max_running_sessions: 5,
+            max_schedules: 1_000,
+            max_running_projects: 10,
+        }
+    }
+}
