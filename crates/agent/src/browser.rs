@@ -10,7 +10,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use longhaul_browser::{Browser, BrowserError, Browsers, Screenshot, Target, Transfer, Typed};
+use longhaul_browser::{Browser, BrowserError, Browsers, Screenshot, Slot, Target, Transfer, Typed};
 use longhaul_sdk::{ToolEffect, ToolFile};
 use longhaul_shared::domain::{CallError, CallErrorKind};
 use longhaul_tools::{BrowserTool, CallOutcome, Toolbox};
@@ -45,8 +45,12 @@ struct Held {
 /// The right of one call to use the browser.
 #[derive(Debug)]
 pub(crate) struct BrowserTurn<'a> {
-    attempt: &'a AttemptBrowser,
+    browsers: Option<Browsers>,
     held: MutexGuard<'a, Held>,
+    /// Text about a browser that was lost since the last call; empty if there is none.
+    notice: String,
+    /// For a call that starts a browser.
+    slot: Option<Result<Slot, BrowserError>>,
 }
 
 #[derive(Deserialize)]
@@ -81,9 +85,36 @@ impl AttemptBrowser {
         }
     }
 
-    /// Waits for the calls that were started before.
-    pub(crate) async fn turn(&self) -> BrowserTurn<'_> {
-        BrowserTurn { attempt: self, held: self.held.lock().await }
+    /// Waits for the calls that were started before, and for a place if the call starts a browser. Neither counts as time
+    /// of the call.
+    pub(crate) async fn turn(&self, tool: BrowserTool) -> BrowserTurn<'_> {
+        let mut held = self.held.lock().await;
+        let notice = held.notice(self.has_earlier.swap(false, Ordering::Relaxed));
+        let slot = match &self.browsers {
+            Some(browsers) if tool == BrowserTool::Navigate && held.browser.is_none() => Some(browsers.slot().await),
+            Some(_) | None => None,
+        };
+        BrowserTurn { browsers: self.browsers.clone(), held, notice, slot }
+    }
+}
+
+impl Held {
+    fn notice(&mut self, has_earlier: bool) -> String {
+        let lost = self.browser.as_ref().and_then(Browser::gone);
+        if lost.is_some() {
+            self.browser = None;
+        }
+        match (lost, has_earlier) {
+            (Some(reason), _) => format!("{NEW}: {reason}.\n\n"),
+            (None, true) => format!("{NEW}.\n\n"),
+            (None, false) => String::new(),
+        }
+    }
+
+    async fn open(&mut self, browsers: &Browsers, slot: Result<Slot, BrowserError>) -> Result<(), BrowserError> {
+        let transfer = self.transfer.get_or_insert_with(|| Transfer::new(browsers.config().transfer_bytes));
+        self.browser = Some(browsers.open(transfer, slot?).await?);
+        Ok(())
     }
 }
 
@@ -94,8 +125,8 @@ pub(crate) async fn call(
     ready: &ReadyCall,
 ) -> CallOutcome {
     let started = Instant::now();
-    let notice = turn.notice();
-    let said = |message: String| if notice.is_empty() { message } else { format!("{notice}\n\n{message}") };
+    let notice = std::mem::take(&mut turn.notice);
+    let said = |message: String| notice + &message;
     let outcome = match turn.answer(toolbox, tool, ready).await {
         Ok(Done { text, picture }) => {
             let outcome = toolbox.answer(tool.name(), said(text));
@@ -115,66 +146,45 @@ pub(crate) async fn call(
 }
 
 impl BrowserTurn<'_> {
-    /// Text about a browser that was lost since the last call; empty if there is none.
-    fn notice(&mut self) -> String {
-        let lost = self.held.browser.as_ref().and_then(Browser::gone);
-        if lost.is_some() {
-            self.held.browser = None;
-        }
-        let has_earlier = self.attempt.has_earlier.swap(false, Ordering::Relaxed);
-        match (lost, has_earlier) {
-            (Some(reason), _) => format!("{NEW}: {reason}."),
-            (None, true) => format!("{NEW}."),
-            (None, false) => String::new(),
-        }
-    }
-
     async fn answer(&mut self, toolbox: &Toolbox, tool: BrowserTool, ready: &ReadyCall) -> Result<Done, CallError> {
         let runtime = |message: String| CallError::new(CallErrorKind::Runtime, message);
-        let Some(browsers) = self.attempt.browsers.clone() else {
+        let Some(browsers) = self.browsers.take() else {
             return Err(runtime("this worker has no browser".into()));
         };
         let arguments = Arguments::deserialize(&ready.arguments).map_err(|error| runtime(error.to_string()))?;
         let limit = toolbox.timeout(tool.name()).min(browsers.config().call);
-        match timeout(limit, self.run(&browsers, tool, arguments, toolbox.max_result_bytes())).await {
+        let has_effect = match toolbox.effect(tool.name()) {
+            ToolEffect::SideEffect => true,
+            ToolEffect::ReadOnly | ToolEffect::Idempotent => false,
+        };
+        if let Some(slot) = self.slot.take() {
+            let opened = self.held.open(&browsers, slot).await;
+            opened.map_err(|error| runtime(error.to_string()))?;
+        }
+        match timeout(limit, self.run(tool, arguments, toolbox.max_result_bytes())).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(BrowserError::Refused(message))) => Err(runtime(message)),
             Ok(Err(BrowserError::Gone(reason))) => {
                 self.held.browser = None;
-                let kind = match tool.effect() {
-                    ToolEffect::SideEffect => CallErrorKind::OutcomeUnknown,
-                    ToolEffect::ReadOnly | ToolEffect::Idempotent => CallErrorKind::Runtime,
-                };
+                let kind = if has_effect { CallErrorKind::OutcomeUnknown } else { CallErrorKind::Runtime };
                 Err(CallError::new(kind, format!("the browser was closed, with its cookies and logins: {reason}")))
             }
             Err(_elapsed) => {
-                let seconds = limit.as_secs();
                 // A page that does not react would hold every later call, too.
-                let message = match self.held.browser.take() {
-                    Some(_) => format!(
-                        "the page did not react within {seconds} s, and the browser was closed, with its cookies and \
-                         logins"
-                    ),
-                    None => format!("no browser was free within {seconds} s: this worker may run a limited number"),
-                };
+                self.held.browser = None;
+                let (seconds, effect) =
+                    (limit.as_secs(), if has_effect { "; the call may still have taken effect" } else { "" });
+                let message = format!(
+                    "the page did not react within {seconds} s, and the browser was closed, with its cookies and \
+                     logins{effect}"
+                );
                 Err(CallError::new(CallErrorKind::Timeout, message))
             }
         }
     }
 
-    async fn run(
-        &mut self,
-        browsers: &Browsers,
-        tool: BrowserTool,
-        arguments: Arguments,
-        max_bytes: usize,
-    ) -> Result<Done, BrowserError> {
-        let Held { browser, transfer, .. } = &mut *self.held;
-        if browser.is_none() && tool == BrowserTool::Navigate {
-            let transfer = transfer.get_or_insert_with(|| Transfer::new(browsers.config().transfer_bytes));
-            *browser = Some(browsers.open(transfer).await?);
-        }
-        let Some(browser) = browser else {
+    async fn run(&mut self, tool: BrowserTool, arguments: Arguments, max_bytes: usize) -> Result<Done, BrowserError> {
+        let Some(browser) = &mut self.held.browser else {
             return Err(BrowserError::Refused("no page is open; call browser_navigate first".into()));
         };
         browser.touch();

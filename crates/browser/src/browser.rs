@@ -5,7 +5,10 @@ use std::{io, path::Path, sync::Arc};
 use longhaul_shared::config::BrowserConfig;
 use rustix::fs::{Access, access};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use crate::{
     devtools::DevTools,
@@ -28,6 +31,10 @@ pub struct Browsers {
     private_hosts: Arc<[String]>,
     slots: Arc<Semaphore>,
 }
+
+/// The right to start one browser. Returned once that browser has ended.
+#[derive(Debug)]
+pub struct Slot(OwnedSemaphorePermit);
 
 /// A running browser with one page. Dropped, it is killed.
 #[derive(Debug)]
@@ -69,11 +76,24 @@ impl Browsers {
         &self.config
     }
 
-    /// Waits until one browser less than the maximum runs, and starts one.
+    /// Waits until less than the maximum of browsers run.
+    ///
+    /// # Errors
+    /// None is free within the time of a call.
+    pub async fn slot(&self) -> Result<Slot, BrowserError> {
+        let busy = || {
+            let seconds = self.config.call.as_secs();
+            BrowserError::Refused(format!("no browser was free within {seconds} s: this worker runs a limited number"))
+        };
+        let slot = timeout(self.config.call, self.slots.clone().acquire_owned()).await.map_err(|_| busy())?;
+        slot.map(Slot).map_err(|_| busy())
+    }
+
+    /// Starts a browser, within the time of a call.
     ///
     /// # Errors
     /// `transfer` is used up, or the browser does not start.
-    pub async fn open(&self, transfer: &Arc<Transfer>) -> Result<Browser, BrowserError> {
+    pub async fn open(&self, transfer: &Arc<Transfer>, slot: Slot) -> Result<Browser, BrowserError> {
         if transfer.is_used_up() {
             return Err(BrowserError::refused(transfer.message()));
         }
@@ -81,17 +101,17 @@ impl Browsers {
             tracing::warn!(error = %error, "a browser cannot be started");
             BrowserError::refused(NOT_STARTED)
         };
-        let slot = self.slots.clone().acquire_owned().await.map_err(|_| BrowserError::refused(NOT_STARTED))?;
         let (reader, life) = io::pipe().map_err(refused)?;
         let facts = Facts::new(life);
         let reach = Reach::new(self.private_hosts.clone(), transfer.clone(), facts.clone());
         let proxy = Proxy::start(reach).await.map_err(refused)?;
         let Launched { commands, messages, process } =
-            launch(&self.config, &self.program, (reader, &facts), &proxy, slot).map_err(refused)?;
+            launch(&self.config, &self.program, (reader, &facts), &proxy, slot.0).map_err(refused)?;
         let devtools = DevTools::new(commands, messages, facts.clone());
         let config = self.config.clone();
         let mut browser = Browser { config, facts, devtools, has_page: false, process, _proxy: proxy };
-        match browser.prepare().await {
+        let late = |_| Err(BrowserError::refused("it does not answer"));
+        match timeout(self.config.call, browser.prepare()).await.unwrap_or_else(late) {
             Ok(()) => Ok(browser),
             Err(error) => {
                 let said = browser.process.log();

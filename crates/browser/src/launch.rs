@@ -90,7 +90,7 @@ fn directory(config: &BrowserConfig, user: Option<u32>) -> io::Result<TempDir> {
     Ok(dir)
 }
 
-/// Flags of the browser. `tests/it/browser/hostile.rs` holds those that keep pages from the network.
+/// Flags of the browser. `tests/it/browser/reach.rs` holds those that keep pages from the network.
 fn flags(config: &BrowserConfig, dir: &Path, proxy: &Proxy) -> Vec<String> {
     let mut flags = vec![
         "--remote-debugging-pipe".to_owned(),

@@ -18,6 +18,6 @@ mod browser;
 mod error;
 
 pub use actions::{Screenshot, Target, Typed};
-pub use browser::{Browser, Browsers};
+pub use browser::{Browser, Browsers, Slot};
 pub use error::BrowserError;
 pub use proxy::Transfer;

@@ -43,24 +43,43 @@ async fn browser_ends_with_every_end_of_its_attempt() {
     let (_scratch, dir) = scratch();
     let Some(mut bench) = Bench::over(quick_fleet().await, Site::start(PAGES).await).await else { return };
     bench.fleet.set("LONGHAUL__BROWSER__SCRATCH_DIR", &dir);
+    let runs = async || {
+        eventually("the browser runs", PATIENCE, async || {
+            let running = Running::below(&dir).lines();
+            if running.len() > 3 { Ok(()) } else { Err(running.join("\n")) }
+        })
+        .await;
+    };
     // Finished.
     let worker = bench.fleet.worker();
     bench.script([vec![bench.open("/")]]);
-    bench.finished(bench.submit().await).await;
+    let results = bench.finished(bench.submit().await).await;
+    assert!(results[0].starts_with("The page is open."), "{results:?}");
     Running::below(&dir).all_gone().await;
+    // Parked.
+    bench.fleet.llm.push(reply_calls([bench.open("/")]));
+    bench.fleet.llm.push(reply_calls([("ask_caller", json!({"question": "Which?"}))]));
+    let id = bench.submit().await;
+    bench.fleet.until(id, "it waits for its caller", |row| row["status"] == "WAITING").await;
+    let asked = bench.fleet.llm.requests();
+    assert!(asked.last().unwrap().messages().last().unwrap().to_string().contains("The page is open."));
+    Running::below(&dir).all_gone().await;
+    let cancelled = bench.api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await;
+    assert!(cancelled.status < 300, "{}", cancelled.text);
     // Cancelled.
     bench.fleet.llm.push(reply_calls([bench.open("/silent")]));
     let id = bench.submit().await;
-    eventually("the browser runs", PATIENCE, async || {
-        let running = Running::below(&dir).lines();
-        if running.len() > 3 { Ok(()) } else { Err(running.join("\n")) }
-    })
-    .await;
+    runs().await;
     let cancelled = bench.api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await;
     assert!(cancelled.status < 300, "{}", cancelled.text);
     assert_eq!(bench.fleet.ended(id).await["failure_code"], "cancelled");
     Running::below(&dir).all_gone().await;
+    // Drained.
+    bench.fleet.llm.push(reply_calls([bench.open("/silent")]));
+    bench.submit().await;
+    runs().await;
     worker.drain().await;
+    Running::below(&dir).all_gone().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -23,7 +23,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use futures::StreamExt;
-use longhaul_browser::{Browser, Browsers, Transfer};
+use longhaul_browser::{Browser, BrowserError, Browsers, Transfer};
 use longhaul_shared::config::{BrowserConfig, Config, Sources};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -69,12 +69,17 @@ fn config(private_hosts: &[&str], more: &[(&str, &str)]) -> Option<BrowserConfig
     Some(Config::load(&sources).unwrap().browser)
 }
 
+/// Starts a browser, once less than the maximum run.
+async fn open(browsers: &Browsers, transfer: &Arc<Transfer>) -> Result<Browser, BrowserError> {
+    browsers.open(transfer, browsers.slot().await?).await
+}
+
 /// A browser that reaches these hosts.
 async fn browser(private_hosts: &[&str], more: &[(&str, &str)]) -> Option<Browser> {
     let config = config(private_hosts, more)?;
     let transfer = Transfer::new(config.transfer_bytes);
     let browsers = Browsers::new(&config).unwrap().unwrap();
-    Some(tokio::time::timeout(PATIENCE, browsers.open(&transfer)).await.expect("it starts in time").unwrap())
+    Some(tokio::time::timeout(PATIENCE, open(&browsers, &transfer)).await.expect("it starts in time").unwrap())
 }
 
 /// A web site on loopback.

@@ -34,7 +34,7 @@ pub(super) struct Bench {
 }
 
 fn surfer(accepts: Vec<FileInput>) -> AgentSpec {
-    let tools = BROWSER_TOOLS.map(|name| ToolRef::Name(name.into())).to_vec();
+    let tools = BROWSER_TOOLS.into_iter().chain(["ask_caller"]).map(|name| ToolRef::Name(name.into())).collect();
     AgentSpec { model: ModelSpec { accepts, ..ModelSpec::default() }, tools, ..agent("surfer") }
 }
 

@@ -4,7 +4,7 @@ use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
 use longhaul_shared::telemetry::{TRACED, trace};
-use longhaul_tools::{BrowserTool, Toolbox, WorkspaceTool};
+use longhaul_tools::{BrowserTool, SerialTool, Toolbox, WorkspaceTool};
 use tracing::{Instrument, Span};
 
 use crate::{
@@ -43,13 +43,11 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
         otel.status_code = tracing::field::Empty,
     );
     async move {
-        let workspace_tool = toolbox.borrow().workspace_tool(&ready.tool);
-        let browser_tool = toolbox.borrow().browser_tool(&ready.tool);
         // First, so that a call which waits for others of its reply holds no permit.
-        let turn = match (workspace_tool, browser_tool) {
-            (Some(tool), _) => Turn::OnFiles(tool, workspace.turn().await),
-            (None, Some(tool)) => Turn::OnPage(tool, browser.turn().await),
-            (None, None) => Turn::None,
+        let turn = match toolbox.borrow().serial(&ready.tool) {
+            Some(SerialTool::Workspace(tool)) => Turn::OnFiles(tool, workspace.turn().await),
+            Some(SerialTool::Browser(tool)) => Turn::OnPage(tool, browser.turn(tool).await),
+            None => Turn::None,
         };
         let _permit = permits.acquire(&ready.tool).await;
         let scratchpad = Arc::new(ToolScratchpad::default());
