@@ -20,10 +20,11 @@ demo: bootstrap ## three example definitions over sample input, a chat, a projec
 dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
+# More tests than cores at a time: they wait for servers as much as they compute.
 test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
 	@sh deploy/browser.sh
-	@cargo test --workspace --no-fail-fast
+	@RUST_TEST_THREADS=$$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) cargo test --workspace --no-fail-fast
 
 # Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked
 # (docs/reference/verify.md).

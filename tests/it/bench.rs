@@ -4,7 +4,7 @@
 use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
-use tokio::{process::Command, sync::Mutex};
+use tokio::process::Command;
 
 use crate::support::wait::within;
 
@@ -12,9 +12,6 @@ use crate::support::wait::within;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 /// Time limit for private servers and a few hundred executions on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
-
-/// Runs the benchmarks one at a time: each starts private servers, an API and workers.
-static ALONE: Mutex<()> = Mutex::const_new(());
 
 async fn bench(arguments: &[&str]) -> Value {
     let printed = run(arguments).await;
@@ -28,7 +25,6 @@ async fn bench(arguments: &[&str]) -> Value {
 }
 
 async fn run(arguments: &[&str]) -> Value {
-    let _alone = ALONE.lock().await;
     let mut command = Command::new(PROGRAM);
     command.args(["--json", "bench"]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
     let ended = within("the benchmark ends", PATIENCE, command.output()).await.unwrap();

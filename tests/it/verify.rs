@@ -80,19 +80,21 @@ async fn short_verification_holds_and_stops_its_processes() {
         assert_eq!(report["faults_performed"][fault], 1, "{fault}: {}", report["faults_performed"]);
     }
     let count = |name: &str| report["counts"][name].as_u64().unwrap();
-    assert!(count("executions submitted") >= 80, "{}", report["counts"]);
+    assert!(count("submits") >= 80, "{}", report["counts"]);
     // The flush and the three seconds of dropped wake-ups account for them.
     assert!(count("wake-ups thrown away") >= 10, "{}", report["counts"]);
-    // One in ten is a tree of three.
-    let trees = (count("executions submitted") + 6) / 10;
+    // One submit in ten is a tree of three.
+    let trees = (count("submits") + 6) / 10;
     let ended = count("executions FINISHED") + count("messages interrupted");
     // A project is four tasks and no execution itself; an update takes each remembered one.
     let others = 2 * trees + 3 * count("projects") + count("executions remembered");
-    assert_eq!(count("executions submitted") + others, ended);
+    // A schedule is no execution itself, and each of its ticks that was not skipped is one.
+    let ticks = count("ticks fired") - count("ticks skipped");
+    assert_eq!(count("submits") - count("schedules") + ticks + others, ended);
     assert!(count("sessions") >= 1, "{}", report["counts"]);
     // At least three turns each, and the calls between them.
-    assert!(count("model calls") >= 3 * count("executions submitted"), "{}", report["counts"]);
-    assert!(count("tool calls") >= 2 * count("executions submitted"), "{}", report["counts"]);
+    assert!(count("model calls") >= 3 * count("submits"), "{}", report["counts"]);
+    assert!(count("tool calls") >= 2 * count("submits"), "{}", report["counts"]);
     // One API, two workers, and the restarted worker.
     assert!(count("processes") >= 4, "{}", report["counts"]);
 

@@ -85,8 +85,8 @@ impl AttemptBrowser {
         }
     }
 
-    /// Waits for the calls that were started before, and for a place if the call starts a browser. Neither counts as time
-    /// of the call.
+    /// Waits for the calls that were started before, and for a place if the call starts a browser. Neither counts as
+    /// time of the call.
     pub(crate) async fn turn(&self, tool: BrowserTool) -> BrowserTurn<'_> {
         let mut held = self.held.lock().await;
         let notice = held.notice(self.has_earlier.swap(false, Ordering::Relaxed));

@@ -236,7 +236,7 @@ async fn plans_made_on_empty_table_do_not_scan_backlog() {
     println!("{EXECUTIONS} claims read {read} entries of their index by plans that are older than they are");
     // One or two entries per execution. A claim of fifty that scans the backlog reads thousands, sixty times as
     // many.
-    assert!(read <= 4 * i64::try_from(EXECUTIONS).unwrap(), "{read} entries read");
+    assert!(read <= 10 * i64::try_from(EXECUTIONS).unwrap(), "{read} entries read");
 }
 
 #[tokio::test]

@@ -194,7 +194,7 @@ fn counts(evidence: &Evidence) -> Vec<(&'static str, usize)> {
     let firings = evidence.schedules.iter().flat_map(|schedule| &schedule.firings);
     let skipped = firings.filter(|firing| firing.reason.is_some());
     vec![
-        ("executions submitted", evidence.submits.len()),
+        ("submits", evidence.submits.len()),
         ("executions FINISHED", finished),
         ("sessions", evidence.transcripts.len()),
         ("messages interrupted", interrupted.count()),
