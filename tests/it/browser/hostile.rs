@@ -100,13 +100,13 @@ async fn crash_of_a_page_ends_its_browser() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_that_closes_itself_ends_its_browser() {
+async fn page_cannot_close_itself() {
     let site = Site::start(&[("/", "<button onclick=close()>Close</button>")]).await;
     let Some(mut browser) = browser(&[&site.host], &[]).await else { return };
     browser.navigate(&site.url("/")).await.unwrap();
-    let closed = browser.click(&Target::Selector("button".into())).await;
-    assert!(matches!(closed, Err(BrowserError::Gone(_))), "{closed:?}");
-    assert_eq!(gone(&browser).await, "the page closed itself");
+    // Chromium closes only windows that a script has opened.
+    browser.click(&Target::Selector("button".into())).await.unwrap();
+    assert!(browser.read(0, 1_000).await.unwrap().contains("Close"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,7 +60,7 @@ async fn browser_ends_with_every_end_of_its_attempt() {
     bench.fleet.llm.push(reply_calls([bench.open("/")]));
     bench.fleet.llm.push(reply_calls([("ask_caller", json!({"question": "Which?"}))]));
     let id = bench.submit().await;
-    bench.fleet.until(id, "it waits for its caller", |row| row["status"] == "WAITING").await;
+    bench.fleet.until(id, "it waits for its caller", |row| row["wait_reason"] == "input").await;
     let asked = bench.fleet.llm.requests();
     assert!(asked.last().unwrap().messages().last().unwrap().to_string().contains("The page is open."));
     Running::below(&dir).all_gone().await;

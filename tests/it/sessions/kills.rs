@@ -78,6 +78,7 @@ struct Case {
 }
 
 /// State when the worker died.
+#[derive(Debug)]
 struct Before {
     /// Requests for the first message.
     asked: usize,
@@ -97,6 +98,8 @@ struct Play {
     gates: Gates,
     /// Executions that are not approved.
     refused: Arc<Mutex<HashSet<ExecutionId>>>,
+    /// Cases whose side effect took place.
+    paid: Arc<Mutex<HashSet<String>>>,
     _approver: AbortOnDropHandle<()>,
 }
 
@@ -115,7 +118,7 @@ impl Play {
         service.fleet.llm.answer_with(move |request| plan(request, &of_model));
         let refused = Arc::default();
         let approver = approve_what_waits(&service, Arc::clone(&refused));
-        Self { service, holds: Holds::default(), gates, refused, _approver: approver }
+        Self { service, holds: Holds::default(), gates, refused, paid: Arc::default(), _approver: approver }
     }
 
     fn worker(&self) -> FleetWorker {
@@ -124,7 +127,11 @@ impl Play {
             gates.of(value.as_str().unwrap()).open();
             Ok("seen".into())
         });
-        let pay = TestTool::new("pay", ToolEffect::SideEffect, |_, _, _| Ok("done".into()));
+        let paid = Arc::clone(&self.paid);
+        let pay = TestTool::new("pay", ToolEffect::SideEffect, move |_, value, _| {
+            paid.lock().unwrap().insert(value.as_str().unwrap().to_owned());
+            Ok("done".into())
+        });
         let probe = self.holds.probe();
         self.service.fleet.worker_with(|builder| builder.tool(look).unwrap().tool(pay).unwrap().probe(probe))
     }
@@ -137,7 +144,7 @@ impl Play {
 
     async fn before(&self, case: &Case) -> Before {
         let pool = &self.service.fleet.db.pool;
-        // A call that its worker refused when it heard of the cancel never ran.
+        // A turn or call that its worker refused when it heard of the cancel never ran.
         let steps: Vec<(String, Option<String>, String)> = sqlx::query_as(
             "select kind, name, state from steps
             where execution_id = $1 and state <> 'spent' and failure_code is distinct from 'cancelled'",
@@ -153,6 +160,7 @@ impl Play {
         .fetch_one(pool)
         .await
         .unwrap();
+        let is_begun = steps.iter().any(|(_, name, state)| name.as_deref() == Some("pay") && state == "intent");
         let turns =
             |whole: bool| steps.iter().filter(|(kind, _, state)| kind == "turn" && (!whole || state == "live")).count();
         Before {
@@ -160,7 +168,7 @@ impl Play {
             turns: turns(false),
             whole_turns: turns(true),
             calls: usize::try_from(calls).unwrap(),
-            has_effect: steps.iter().any(|(kind, name, _)| kind == "call" && name.as_deref() == Some("pay")),
+            has_effect: is_begun || self.paid.lock().unwrap().contains(&case.name),
         }
     }
 }
@@ -321,7 +329,7 @@ fn rolled_back(name: &str, row: &Value, before: &Before, told: &[String]) {
     }
     assert_eq!(row["failure_code"], "cancelled", "{name}: {row}");
     let notes: Vec<&String> = said.iter().filter(|line| line.contains("withdrawn")).collect();
-    assert_eq!(notes.len(), usize::from(before.has_effect), "{name}: {said:?}");
+    assert_eq!(notes.len(), usize::from(before.has_effect), "{name}: {said:?}, after {before:?}");
     assert!(notes.iter().all(|note| note.contains("pay")), "{name}: {said:?}");
     assert!(!said.iter().any(|line| line.starts_with("user: one")), "{name}: {said:?}");
 }
