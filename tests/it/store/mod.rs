@@ -28,3 +28,4 @@ mod slots;
 mod sweep;
 mod tool_results;
 mod trees;
+mod views;
