@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     WorkerError,
     deps::Deps,
-    runtime::{metrics_server, pool::Process, serves::Serves, sweep_load::SweepLoad},
+    runtime::{metrics_server, pool::Process, readiness::Readiness, serves::Serves, sweep_load::SweepLoad},
 };
 
 /// A worker that is ready to run.
@@ -34,10 +34,12 @@ impl Worker {
     /// # Errors
     /// See [`WorkerError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
-        // Metrics are served before Postgres and Redis are contacted, which may be down, and until the drain ends.
+        let readiness = Readiness::new(shutdown.clone());
+        // Served before Postgres and Redis are contacted, which may be down, and until the drain ends.
         let _metrics = match self.config.worker.metrics_listen {
             Some(address) => {
-                Some(metrics_server::start(address).await.map_err(|source| WorkerError::Metrics { address, source })?)
+                let serving = metrics_server::start(address, readiness.clone()).await;
+                Some(serving.map_err(|source| WorkerError::Metrics { address, source })?)
             }
             None => None,
         };
@@ -58,6 +60,7 @@ impl Worker {
                 .map_err(|error| WorkerError::Publish(StoreError::Conflict(error.to_string())))?,
             serves: Arc::new(Serves::new(self.has, &self.config.worker.build)),
             host: config::host_name(),
+            readiness,
             config: self.config.worker,
         };
         process.run(shutdown).await

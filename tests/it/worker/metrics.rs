@@ -1,8 +1,8 @@
-//! Metrics of a worker over HTTP.
+//! Metrics and health of a worker over HTTP.
 
 use longhaul_embedded::free_port;
 use longhaul_shared::http::{HttpOptions, client};
-use longhaul_testkit::model::reply_text;
+use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
 use reqwest::StatusCode;
 use rustix::process::Signal;
 use serde_json::json;
@@ -49,6 +49,55 @@ async fn worker_metrics_are_served_until_it_ends() {
     process.signal(Signal::TERM);
     assert!(process.ended(PATIENCE).await.success());
     assert!(reqwest::get(format!("http://{address}/metrics")).await.unwrap_err().is_connect());
+}
+
+/// Status and text of an answer.
+async fn get(address: &str, path: &str) -> (StatusCode, String) {
+    let answer = reqwest::get(format!("http://{address}{path}")).await.unwrap();
+    (answer.status(), answer.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn worker_is_ready_between_registration_and_drain() {
+    let mut fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    fleet.llm.answer_with(move |_| reply_events([ev_gate(&held), ev_text("done")]));
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    fleet.set("LONGHAUL__WORKER__METRICS_LISTEN", &address);
+    let id = fleet.submit("d", json!({})).await;
+    let worker = fleet.worker();
+    gate.reached().await;
+    assert_eq!(get(&address, "/readyz").await, (StatusCode::OK, "ready\n".into()));
+    worker.begin_drain();
+    assert_eq!(get(&address, "/readyz").await, (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into()));
+    assert_eq!(get(&address, "/healthz").await, (StatusCode::OK, "ok\n".into()), "it is not to be restarted");
+    gate.open();
+    fleet.ended(id).await;
+    worker.drain().await;
+}
+
+#[tokio::test]
+async fn worker_that_cannot_register_is_alive_and_unready() {
+    let mut fleet = Fleet::start().await;
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
+    fleet.set("LONGHAUL__WORKER__METRICS_LISTEN", &address);
+    sqlx::query("alter table workers rename to workers_away").execute(&fleet.db.pool).await.unwrap();
+    let worker = fleet.worker();
+    let unready = (StatusCode::SERVICE_UNAVAILABLE, "starting\n".to_owned());
+    eventually("the endpoint answers", PATIENCE, || async {
+        reqwest::get(format!("http://{address}/healthz")).await.map_err(|error| error.to_string())
+    })
+    .await;
+    assert_eq!(get(&address, "/readyz").await, unready);
+    sqlx::query("alter table workers_away rename to workers").execute(&fleet.db.pool).await.unwrap();
+    eventually("the worker is ready", PATIENCE, || async {
+        let state = get(&address, "/readyz").await;
+        if state == unready { Err(state.1) } else { Ok(()) }
+    })
+    .await;
+    worker.drain().await;
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ pub struct WorkerConfig {
     pub parallel_calls_max: usize,
     /// Name of this build. Empty stands for the version and a fingerprint of the executable.
     pub build: String,
-    /// Address of the metrics endpoint; `None` disables it.
+    /// Address of the endpoint for metrics and health; `None` disables it.
     #[serde(with = "units::address")]
     pub metrics_listen: Option<SocketAddr>,
     pub quarantine: QuarantineConfig,

@@ -19,5 +19,6 @@ mod maintenance;
 mod memory;
 pub(crate) mod metrics_server;
 mod projects;
+pub(crate) mod readiness;
 pub(crate) mod serves;
 pub(crate) mod sweep_load;

@@ -20,6 +20,7 @@ use super::{
     heartbeat::{self, ExecutorTick, HeartbeatTimes},
     held_leases::HeldLeases,
     maintenance::{reap::reap, reconcile, sweep::sweep},
+    readiness::Readiness,
     serves::Serves,
 };
 use crate::{
@@ -42,6 +43,7 @@ pub(crate) struct Process {
     pub(crate) redis: QueueOptions,
     pub(crate) serves: Arc<Serves>,
     pub(crate) host: String,
+    pub(crate) readiness: Arc<Readiness>,
 }
 
 /// Reason why a worker identity ended.
@@ -91,6 +93,7 @@ impl Process {
             .map_err(WorkerError::Heartbeat)?;
         tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency,
             build = self.serves.build(), "worker started");
+        let _registered = self.readiness.registered();
 
         let _services = self.services(&writer, &held, &lease);
         let last_entries = CancellationToken::new();
