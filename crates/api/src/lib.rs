@@ -10,6 +10,7 @@ mod catalog;
 mod error;
 mod event_stream;
 mod extract;
+mod fleet_watch;
 mod key_cache;
 mod looks;
 mod middleware;

@@ -29,6 +29,8 @@ pub struct ApiOptions {
     pub max_schedules: u32,
     /// Most projects of one tenant that run at a time.
     pub max_running_projects: u32,
+    /// Executions that one worker runs at a time.
+    pub worker_concurrency: u64,
 }
 
 impl Default for ApiOptions {
@@ -46,6 +48,7 @@ impl Default for ApiOptions {
             max_running_sessions: 5,
             max_schedules: 1_000,
             max_running_projects: 10,
+            worker_concurrency: 1_000,
         }
     }
 }

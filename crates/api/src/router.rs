@@ -10,8 +10,8 @@ use crate::{
     error::ApiError,
     middleware, page,
     routes::{
-        contract, definitions, docs, executions, files, health, human_requests, indexes, limits, memory, platform,
-        projects, providers, quarantine, schedules, sessions, skills,
+        contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, limits, memory,
+        platform, projects, providers, quarantine, schedules, sessions, skills,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -124,6 +124,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(quarantine::list::get))
         .routes(routes!(quarantine::release::release))
         // operation
+        .routes(routes!(fleet::demand))
         .routes(routes!(providers::health))
         .routes(routes!(providers::reset))
         .routes(routes!(health::healthz))

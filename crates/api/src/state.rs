@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     catalog::Catalog,
     event_stream::EventStreams,
+    fleet_watch::FleetWatch,
     key_cache::KeyCache,
     looks::{Look, TextDelta},
     options::ApiOptions,
@@ -130,6 +131,7 @@ pub(crate) struct Shared {
     session_limit: OnceCell<Option<SessionLimit>>,
     /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
     pub(crate) engine: Option<Engine>,
+    _fleet: FleetWatch,
     _health: Option<PlatformHealth>,
     pub(crate) shutdown: CancellationToken,
 }
@@ -158,6 +160,7 @@ impl ApiState {
             keys: KeyCache::default(),
             catalog: Catalog::new(store.clone(), &options),
             engine: engine(&options.contract),
+            _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),
             session_watch: SessionWatch::spawn(store.clone(), shutdown.clone()),

@@ -92,6 +92,7 @@ pub async fn serve_api(
             max_running_sessions: config.sessions.max_running_per_agent,
             max_schedules: config.schedules.max_per_tenant,
             max_running_projects: config.projects.max_running,
+            worker_concurrency: config.worker.concurrency as u64,
             ..options
         },
     };

@@ -72,6 +72,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/questions", ExecutionsRead),
         (Method::GET, "/v1/questions/{id}", ExecutionsRead),
         (Method::POST, "/v1/questions/{id}/answer", ExecutionsWrite),
+        (Method::GET, "/v1/fleet/demand", Admin),
         (Method::GET, "/v1/providers/health", Admin),
         (Method::POST, "/v1/providers/health/reset", Admin),
         (Method::GET, "/v1/definitions", DefinitionsRead),

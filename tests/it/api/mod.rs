@@ -8,6 +8,7 @@ mod definitions;
 pub(crate) mod erase;
 mod events;
 pub(crate) mod files;
+mod fleet;
 mod fork;
 mod limits;
 mod list;

@@ -5,6 +5,7 @@ pub(crate) mod definitions;
 pub(crate) mod docs;
 pub(crate) mod executions;
 pub(crate) mod files;
+pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod human_requests;
 pub(crate) mod indexes;

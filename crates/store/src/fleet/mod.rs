@@ -1,5 +1,6 @@
 //! Workers: their leases and fenced writes, fair shares of tenants, and the duties that one worker does for all.
 
+pub mod demand;
 pub mod duties;
 pub mod lease_writer;
 pub mod maintenance;

@@ -55,6 +55,11 @@ pub fn queue_backlogs(backlogs: &[QueueBacklog]) {
     }
 }
 
+/// Workers that everything due and held takes.
+pub fn workers_wanted(count: u64) {
+    gauge!("longhaul_fleet_workers_wanted").set(count as f64);
+}
+
 /// Unfinished waiting executions, by reason.
 pub fn executions_waiting(reason: WaitReason, count: u64) {
     gauge!("longhaul_executions_waiting", "reason" => reason.as_str()).set(count as f64);

@@ -51,13 +51,19 @@ pub const METRICS: &[Metric] = &[
         "longhaul_queue_depth_executions",
         Kind::Gauge,
         &["queue"],
-        "executions that are due and wait for a worker, by queue, counted to 1,000; of the whole fleet, told by every worker",
+        "executions that are due and wait for a worker, by queue; of the whole fleet, told by every worker, which counts to 1,000, and every API, which counts to 100,000",
     ),
     metric(
         "longhaul_queue_oldest_age_seconds",
         Kind::Gauge,
         &["queue"],
-        "time since the submit of the oldest among those that the depth counts, by queue; with more than 1,000 it may be another's",
+        "time since the submit of the oldest among those that the depth counts, by queue; with more than it counts it may be another's",
+    ),
+    metric(
+        "longhaul_fleet_workers_wanted",
+        Kind::Gauge,
+        &[],
+        "workers that run everything due and held at once, never fewer than hold a lease; told by every API",
     ),
     metric(
         "longhaul_executions_waiting",

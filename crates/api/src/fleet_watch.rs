@@ -1,0 +1,54 @@
+//! Metrics of the whole fleet that a scaler needs when no worker is there to tell them.
+
+use std::time::Duration;
+
+use longhaul_shared::telemetry::metrics::{self, QueueBacklog};
+use longhaul_store::{
+    Store, StoreError,
+    fleet::demand::{Demand, MAX_DUE},
+};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+use crate::routes::fleet::assumed;
+
+/// Interval between two looks: that of a usual scrape.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// See the module. Dropping it stops the looks.
+#[derive(Debug)]
+pub(crate) struct FleetWatch {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl FleetWatch {
+    /// `configured` is the size of a worker while none lives.
+    pub(crate) fn spawn(store: Store, configured: u64, shutdown: CancellationToken) -> Self {
+        Self { _task: AbortOnDropHandle::new(tokio::spawn(look_for_ever(store, configured, shutdown))) }
+    }
+}
+
+async fn look_for_ever(store: Store, configured: u64, shutdown: CancellationToken) {
+    let mut ticks = interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = shutdown.cancelled() => return,
+        }
+        // What the last look told stays until one succeeds; readiness reports the outage.
+        let Ok((backlogs, demand)) = look(&store).await else { continue };
+        metrics::queue_backlogs(&backlogs);
+        metrics::workers_wanted(demand.workers_wanted(assumed(&demand, configured)));
+    }
+}
+
+async fn look(store: &Store) -> Result<(Vec<QueueBacklog>, Demand), StoreError> {
+    let heads = store.queue_heads(MAX_DUE).await?.into_iter();
+    let backlogs = heads.map(|head| QueueBacklog {
+        queue: head.queue,
+        due: u64::try_from(head.runnable).unwrap_or_default(),
+        oldest: head.oldest,
+    });
+    Ok((backlogs.collect(), store.demand(&[]).await?))
+}

@@ -1,0 +1,67 @@
+//! `GET /v1/fleet/demand`: the number to scale workers on.
+
+use axum::{Json, extract::State};
+use longhaul_shared::domain::QueueName;
+use longhaul_store::{fleet::demand::Demand, tenants::api_keys::Scope};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+
+/// Most queues of one request.
+const MAX_QUEUES: usize = 64;
+/// Most executions that one worker runs at a time, as in its setting.
+const MAX_CONCURRENCY: u64 = 100_000;
+
+/// What workers have to do, and how many it takes.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetDemand {
+    /// Workers that run everything due and held at once; never fewer than `busy_workers`.
+    workers_wanted: u64,
+    /// Executions that wait for a worker, counted to 100,000.
+    due: u64,
+    /// Executions under a lease.
+    held: u64,
+    /// Workers that show signs of life.
+    live_workers: u64,
+    /// Workers that hold a lease.
+    busy_workers: u64,
+    /// Executions that a worker runs at a time, as assumed for `workers_wanted`.
+    concurrency: u64,
+}
+
+/// Tells how many workers the work takes, for a scaler.
+///
+/// Needs the scope `admin`. Without `concurrency`, workers are taken to be as large as the live ones are on average, or
+/// as `worker.concurrency` says if none lives.
+#[utoipa::path(get, operation_id = "getFleetDemand", path = "/v1/fleet/demand", tag = "operation",
+    params(("queues" = Option<String>, Query, description = "Names of queues, separated by commas; all if absent"),
+        ("concurrency" = Option<u64>, Query, description = "Executions that one worker runs at a time")),
+    responses((status = 200, description = "The demand", body = FleetDemand)))]
+pub(crate) async fn demand(
+    State(state): State<ApiState>,
+    principal: Principal,
+    mut params: Params,
+) -> ApiResult<Json<FleetDemand>> {
+    principal.need(Scope::Admin)?;
+    let queues: Vec<String> =
+        params.text("queues").map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default();
+    if queues.len() > MAX_QUEUES || queues.iter().any(|name| QueueName::new(name).is_err()) {
+        params.violation("queues", format!("must be at most {MAX_QUEUES} names of queues, separated by commas"));
+    }
+    let concurrency: Option<u64> = params.take("concurrency");
+    if concurrency.is_some_and(|concurrency| !(1..=MAX_CONCURRENCY).contains(&concurrency)) {
+        params.violation("concurrency", format!("must be between 1 and {MAX_CONCURRENCY}"));
+    }
+    params.finish()?;
+    let demand = state.store.demand(&queues).await?;
+    let concurrency = concurrency.unwrap_or_else(|| assumed(&demand, state.options.worker_concurrency));
+    let Demand { due, held, live_workers, busy_workers, .. } = demand;
+    let workers_wanted = demand.workers_wanted(concurrency);
+    Ok(Json(FleetDemand { workers_wanted, due, held, live_workers, busy_workers, concurrency }))
+}
+
+/// Executions that one worker is taken to run at a time.
+pub(crate) fn assumed(demand: &Demand, configured: u64) -> u64 {
+    demand.concurrency().unwrap_or(configured).max(1)
+}
