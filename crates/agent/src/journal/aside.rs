@@ -75,6 +75,8 @@ impl Writer {
                 request.max_output_tokens = Some(limit.tokens);
             }
             self.about_to(&phase).await;
+            // The waits for a permit and the budget may have outlasted the lease.
+            self.control.may_launch().await?;
             let started = Instant::now();
             let came_to = route.model.complete(request, &mut |_| {}).await;
             call.ended(&came_to);

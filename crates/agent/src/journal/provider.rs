@@ -36,8 +36,6 @@ impl Writer {
                     let (provider, model) = (route.model.provider(), route.model.model_name(&route.spec));
                     self.event("fallback", json!({ "provider": provider, "model": model, "instead_of": instead }));
                 }
-                // A wait in memory may have outlasted the lease.
-                self.control.may_launch().await?;
                 Ok(call)
             }
             Admission::Wait(wait) => Err(self.wait_for_provider(agent, wait)),

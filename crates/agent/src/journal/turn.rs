@@ -317,6 +317,8 @@ impl Journal {
         self.writer
             .about_to(|| format!("asking {} for turn {}", route.model.model_name(&route.spec), self.writer.turns))
             .await;
+        // The waits for a permit, the budget and the files may have outlasted the lease.
+        self.writer.control.may_launch().await?;
         self.writer.at(Point::BeforeTurn).await;
         let names = (route.model.provider(), route.model.model_name(&route.spec));
         let turn = PendingTurn::new(key, offer, said, call.route);
