@@ -354,12 +354,13 @@ fn gave_up(asked: &SeenRequest, evidence: &Evidence, index: &Index<'_>) -> bool 
     })
 }
 
-/// Returns true if the request was sent just after a pause: the process was stopped between its lease check and the
-/// sending. A partitioned worker keeps running and knows when its lease expires.
+/// Returns true if the request was sent as a pause ended: the process was stopped between its lease check and the
+/// sending. It sends nothing while it is stopped, and its end is noted after it. A partitioned worker keeps running and
+/// knows when its lease expires.
 fn woke_just_before(fault: &Fault, asked: &SeenRequest) -> bool {
     fault.kind == FaultKind::PauseWorker
         && fault.process.as_deref() == Some(asked.process.as_str())
-        && (fault.until - CLOCKS..=fault.until + ON_WAKING).contains(&asked.at)
+        && (fault.from..=fault.until + ON_WAKING).contains(&asked.at)
 }
 
 /// A side effect must run once under any key; an idempotent call may be repeated under its own key only.
