@@ -337,11 +337,7 @@ impl WorkerBuilder {
         // The heartbeat has a connection of its own, which counts towards the configured maximum.
         let max_connections = database.max_connections.saturating_sub(1).max(1);
         let store = Store::open(StoreOptions { max_connections, ..database })?;
-        let mcp = McpPool::new(McpPoolSettings {
-            base_env: config::inherited_environment(&INHERITED_ENV),
-            secrets: credentials::tool_server_secrets(&config.contract)?,
-            ..McpPoolSettings::default()
-        });
+        let mcp = tool_servers(&config)?;
         let workspaces = workspaces(&config)?;
         let browsers = Browsers::new(&config.browser).map_err(BuildError::Client)?;
         let tools = ToolSources {
@@ -395,6 +391,14 @@ impl WorkerBuilder {
         };
         Ok(Worker { deps, config, agents: self.agents, skills: self.skills, has })
     }
+}
+
+fn tool_servers(config: &Config) -> Result<McpPool, BuildError> {
+    Ok(McpPool::new(McpPoolSettings {
+        base_env: config::inherited_environment(&INHERITED_ENV),
+        secrets: credentials::tool_server_secrets(&config.contract)?,
+        ..McpPoolSettings::default()
+    }))
 }
 
 /// Adds the tool `web_search`, if a search service is configured.
