@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use longhaul_shared::domain::{
     ProjectId, ProjectStatus, TaskStatus, TenantId,
-    project::{Plan, PlanProblem, PlannedTask},
+    project::{Plan, PlanProblem, PlannedPhase, PlannedTask},
 };
 use serde_json::json;
 use sqlx::PgConnection;
@@ -63,8 +63,10 @@ impl Store {
         let Some(mut project) = Locked::wait_for(&mut transaction, id, Some(tenant)).await? else {
             return Ok(Edited::NotFound);
         };
-        let stored = stored_tasks(&mut transaction, id).await?;
-        if is_in_force(&mut transaction, &project, &new.plan, &stored).await? {
+        let (phases, stored) = (stored_phases(&mut transaction, id).await?, stored_tasks(&mut transaction, id).await?);
+        // The phase that runs, and those after it.
+        let ahead = phases.get(usize::try_from(project.phase).unwrap_or_default()..).unwrap_or_default();
+        if is_in_force(&new.plan, &phases, &stored) {
             return Ok(Edited::Done { version: project.plan_version, status: project.status });
         }
         if project.status.is_terminal() || project.status == ProjectStatus::Planning {
@@ -76,7 +78,7 @@ impl Store {
         if project.was_approved() && !new.may_approve {
             return Ok(Edited::NeedsApprover);
         }
-        if !new.may_approve && drops_gate(&mut transaction, &project, &new.plan).await? {
+        if !new.may_approve && drops_gate(&new.plan, ahead) {
             return Ok(Edited::NeedsApprover);
         }
         let started: Vec<&StoredTask> = stored.iter().filter(|task| !task.status.is_editable()).collect();
@@ -97,8 +99,8 @@ impl Store {
         let statuses: HashMap<&str, TaskStatus> =
             started.iter().map(|task| (task.planned.key.as_str(), task.status)).collect();
         let mut rows = PlanRows::around(&checked, &statuses);
-        let ran = clear(&mut transaction, &project).await?;
-        project.phase = rows.go_on_from(&ran.unwrap_or_default());
+        clear(&mut transaction, id).await?;
+        project.phase = rows.go_on_from(ahead.first().map_or("", |phase| &phase.name));
         insert_plan(&mut transaction, &mut project, &rows).await?;
         if project.status == ProjectStatus::Pending {
             project.take_plan();
@@ -139,19 +141,10 @@ fn around<'a>(mut plan: Plan, started: &[&'a StoredTask]) -> Result<Plan, &'a St
     Ok(plan)
 }
 
-/// True if the project has this plan.
-async fn is_in_force(
-    connection: &mut PgConnection,
-    project: &Locked,
-    plan: &Plan,
-    stored: &[StoredTask],
-) -> Result<bool, StoreError> {
-    if plan.tasks.len() != stored.len() {
-        return Ok(false);
-    }
-    let phases = stored_phases(connection, project.id).await?;
+/// True if `plan` has these phases and tasks.
+fn is_in_force(plan: &Plan, phases: &[PlannedPhase], stored: &[StoredTask]) -> bool {
     let has_phases = if plan.phases.is_empty() {
-        matches!(phases.as_slice(), [one] if !one.gate && one.execution_strategy.is_none())
+        matches!(phases, [one] if !one.gate && one.execution_strategy.is_none())
     } else {
         plan.phases == phases
     };
@@ -160,38 +153,26 @@ async fn is_in_force(
         let phase = given.phase.as_deref().filter(|_| !plan.phases.is_empty()).or(first).map(str::to_owned);
         PlannedTask { phase, ..given.clone() } == stored.planned
     };
-    Ok(has_phases && plan.tasks.iter().zip(stored).all(is_same))
+    has_phases && plan.tasks.len() == stored.len() && plan.tasks.iter().zip(stored).all(is_same)
 }
 
-/// True if a gate that is ahead is none in `plan`.
-async fn drops_gate(connection: &mut PgConnection, project: &Locked, plan: &Plan) -> Result<bool, StoreError> {
-    let gates = sqlx::query_scalar!(
-        "select name from project_phases where project_id = $1 and position >= $2 and has_gate",
-        project.id.0,
-        project.phase,
-    );
-    let gates = gates.fetch_all(connection).await?;
-    Ok(gates.iter().any(|name| !plan.phases.iter().any(|phase| phase.gate && phase.name == *name)))
+/// True if a gate of the phases `ahead` is none in `plan`.
+fn drops_gate(plan: &Plan, ahead: &[PlannedPhase]) -> bool {
+    let is_kept = |gate: &PlannedPhase| plan.phases.iter().any(|phase| phase.gate && phase.name == gate.name);
+    ahead.iter().any(|phase| phase.gate && !is_kept(phase))
 }
 
-/// Deletes what an edit may change. Returns the name of the phase that runs.
-async fn clear(connection: &mut PgConnection, project: &Locked) -> Result<Option<String>, StoreError> {
-    let ran = sqlx::query_scalar!(
-        "select name from project_phases where project_id = $1 and position = $2",
-        project.id.0,
-        project.phase,
-    )
-    .fetch_optional(&mut *connection)
-    .await?;
-    sqlx::query!("delete from project_phases where project_id = $1", project.id.0).execute(&mut *connection).await?;
+/// Deletes the phases, and the tasks that an edit may change.
+async fn clear(connection: &mut PgConnection, project: ProjectId) -> Result<(), StoreError> {
+    sqlx::query!("delete from project_phases where project_id = $1", project.0).execute(&mut *connection).await?;
     sqlx::query!(
         "with gone as (
              delete from project_tasks where project_id = $1 and status in ('pending', 'skipped') returning key
          )
          delete from project_edges e using gone where e.project_id = $1 and e.dependant = gone.key",
-        project.id.0,
+        project.0,
     )
     .execute(connection)
     .await?;
-    Ok(ran)
+    Ok(())
 }
