@@ -1,4 +1,4 @@
-//! What the fleet is asked to do, for those who scale it.
+//! Demand for workers: the number that a fleet is scaled on.
 
 use crate::{Store, StoreError};
 
@@ -48,7 +48,7 @@ impl Store {
                 (
                     select count(*) from (
                         select from executions
-                        where wait_reason = 'worker' and ($1::text[] = '{}' or queue = any ($1)) limit $2
+                        where wait_reason = 'worker' and ($1 = '{}' or queue = any ($1)) limit $2
                     ) d
                 ) as "due!",
                 (
@@ -59,19 +59,15 @@ impl Store {
                         limit $2
                     ) u
                 ) as "unserved!",
-                (
-                    select count(*) from executions
-                    where worker_id is not null and ($1 = '{}' or queue = any ($1))
-                ) as "held!",
-                (
-                    select count(distinct worker_id) from executions
-                    where worker_id is not null and ($1 = '{}' or queue = any ($1))
-                ) as "busy!",
-                (select count(*) from workers where dead_at is null and ($1 = '{}' or queues && $1)) as "live!",
-                (
-                    select coalesce(sum(concurrency), 0) from workers
-                    where dead_at is null and ($1 = '{}' or queues && $1)
-                ) as "slots!"
+                leases.held as "held!", leases.workers as "busy!", live.workers as "live!", live.slots as "slots!"
+            from (
+                select count(*) as held, count(distinct worker_id) as workers from executions
+                where worker_id is not null and ($1::text[] = '{}' or queue = any ($1))
+            ) leases
+            cross join (
+                select count(*) as workers, coalesce(sum(concurrency), 0) as slots from workers
+                where dead_at is null and ($1 = '{}' or queues && $1)
+            ) live
             "#,
             queues,
             MAX_DUE,
