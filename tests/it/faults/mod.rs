@@ -11,6 +11,7 @@ mod quarantine;
 mod queue_backlog;
 mod read_only_server;
 mod redis_flushed;
+mod reservation_late;
 mod server_refuses;
 mod sweep_duty_fails;
 mod worker_killed;
