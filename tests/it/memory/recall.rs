@@ -71,6 +71,13 @@ async fn learn(service: &Service, facts: &[&str]) {
     service.end_and_remember(&session).await;
 }
 
+/// Instructions of the first message of a new session.
+async fn told_when_asked(service: &Service, question: &str) -> String {
+    let session = service.begin(json!({})).await;
+    service.say(&session, question).await;
+    instructions(&service.fleet)
+}
+
 const FACTS: [&str; 3] = ["The cat is Mirabelle.", "The kitchenette is blue.", "The boat is small."];
 
 #[tokio::test]
@@ -79,10 +86,8 @@ async fn memory_is_recalled_by_meaning() {
     let service = one_fitting(Fleet::start().await, Some(&embedder)).await;
     let _worker = service.fleet.worker();
     learn(&service, &FACTS).await;
-    let session = service.begin(json!({})).await;
     // No word of the question is in the episode.
-    service.say(&session, "kitchens?").await;
-    let told = instructions(&service.fleet);
+    let told = told_when_asked(&service, "kitchens?").await;
     assert!(told.ends_with("Relevant memories\n- User: The kitchenette is blue.\n  Assistant: Noted."), "{told}");
 }
 
@@ -91,9 +96,7 @@ async fn memory_is_recalled_by_words_without_embeddings() {
     let service = one_fitting(Fleet::start().await, None).await;
     let _worker = service.fleet.worker();
     learn(&service, &FACTS).await;
-    let session = service.begin(json!({})).await;
-    service.say(&session, "Who is Mirabelle?").await;
-    let told = instructions(&service.fleet);
+    let told = told_when_asked(&service, "Who is Mirabelle?").await;
     assert!(told.ends_with("Relevant memories\n- User: The cat is Mirabelle.\n  Assistant: Noted."), "{told}");
     let search = json!({"agent": "a", "query": "mirabelle"});
     let found = service.api.acme.post("/v1/memory/search", &search).await;
@@ -106,9 +109,7 @@ async fn late_embedding_leaves_the_words() {
     let service = one_fitting(Fleet::start().await, Some(&embedder)).await;
     let _worker = service.fleet.worker();
     learn(&service, &FACTS).await;
-    let session = service.begin(json!({})).await;
-    service.say(&session, "Who is Mirabelle?").await;
-    let told = instructions(&service.fleet);
+    let told = told_when_asked(&service, "Who is Mirabelle?").await;
     assert!(told.ends_with("Relevant memories\n- User: The cat is Mirabelle.\n  Assistant: Noted."), "{told}");
 }
 
@@ -119,9 +120,8 @@ async fn refused_text_leaves_others_their_embeddings() {
     let _worker = service.fleet.worker();
     // The refused one is first, and in one update with the others.
     learn(&service, &FACTS).await;
-    let session = service.begin(json!({})).await;
-    service.say(&session, "kitchens?").await;
-    let told = instructions(&service.fleet);
+    // No word of the question is in the episode.
+    let told = told_when_asked(&service, "kitchens?").await;
     assert!(told.ends_with("Relevant memories\n- User: The kitchenette is blue.\n  Assistant: Noted."), "{told}");
 }
 
@@ -202,9 +202,7 @@ async fn facts_of_the_graph_are_recalled() {
         .unwrap();
     assert_eq!(names, ["Ada", "Mirabelle"], "what no episode names is not stored");
 
-    let session = service.begin(json!({})).await;
-    service.say(&session, "Tell me of Mirabelle.").await;
-    let told = instructions(&service.fleet);
+    let told = told_when_asked(&service, "Tell me of Mirabelle.").await;
     assert!(told.ends_with("Relevant memories\n- Ada owns Mirabelle"), "{told}");
 }
 
