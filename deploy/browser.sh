@@ -3,7 +3,7 @@
 # nothing else needs. Silent and quick when they have.
 #
 # As root, or with sudo that asks for no password, on Debian or Ubuntu: the package. Everybody else gets the command.
-# Where it does not come to be, a warning says so, and the tests that need it fail, or are left out on request.
+# A failed installation is a warning: the tests that need the browser fail then, or are left out on request.
 set -eu
 
 say() { printf '%s\n' "$*" >&2; }

@@ -1,6 +1,6 @@
 //! Texts of others within a text for a model.
 
-/// What a model may read as the end of a line.
+/// Characters that a model may read as the end of a line.
 const LINE_ENDS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 
 /// A text as an item of a list: its lines look like no other item and no heading.

@@ -1,4 +1,4 @@
-//! Metrics of the whole fleet that a scaler needs when no worker is there to tell them.
+//! Metrics of the whole fleet from the API, for a scaler that has no worker to read them from.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn look_for_ever(store: Store, configured: u64, shutdown: CancellationToke
             _ = ticks.tick() => {}
             () = shutdown.cancelled() => return,
         }
-        // What the last look told stays until one succeeds; readiness reports the outage.
+        // The metrics keep their values until a look succeeds; readiness reports the outage.
         let Ok((backlogs, demand)) = look(&store).await else { continue };
         metrics::queue_backlogs(&backlogs);
         metrics::workers_wanted(demand.workers_wanted(assumed(&demand, configured)));

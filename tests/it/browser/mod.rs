@@ -34,7 +34,7 @@ use crate::support::wait::eventually;
 
 /// Variable with the path of the browser, or `none` where no package has one: then nothing here is tested.
 const VARIABLE: &str = "LONGHAUL_TEST_BROWSER";
-/// Where Debian's package `chromium-headless-shell` has it; `deploy/browser.sh` installs it.
+/// Path in Debian's package `chromium-headless-shell`, which `deploy/browser.sh` installs.
 const PROGRAM: &str = "/usr/bin/chromium-headless-shell";
 /// Time limit of a call that is not about time.
 const PATIENCE: Duration = Duration::from_secs(40);

@@ -13,7 +13,7 @@ const MAX_QUEUES: usize = 64;
 /// Most executions that one worker runs at a time, as in its setting.
 const MAX_CONCURRENCY: u64 = 100_000;
 
-/// What workers have to do, and how many it takes.
+/// The work that waits for or runs on workers, and the number of workers that it takes.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FleetDemand {
     /// Workers that run everything due and held at once; never fewer than `busy_workers`.
@@ -30,7 +30,7 @@ pub(crate) struct FleetDemand {
     concurrency: u64,
 }
 
-/// Tells how many workers the work takes, for a scaler.
+/// Counts the workers that the work takes, for a scaler.
 ///
 /// Needs the scope `admin`. Without `concurrency`, workers are taken to be as large as the live ones are on average, or
 /// as `worker.concurrency` says if none lives.

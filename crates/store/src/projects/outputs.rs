@@ -1,4 +1,4 @@
-//! What tasks gave, as text.
+//! Outputs of tasks, as text.
 
 use std::collections::HashMap;
 

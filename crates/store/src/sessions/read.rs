@@ -260,7 +260,7 @@ impl Store {
         held.ok_or_else(|| StoreError::Conflict("a session of the same id exists".into()))
     }
 
-    /// What an earlier request began under the same key.
+    /// The session that an earlier request began under the same key; `None` without one.
     ///
     /// # Errors
     /// Postgres is unavailable.

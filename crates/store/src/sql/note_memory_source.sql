@@ -24,7 +24,7 @@ noted as (
         now + case when is_session then $4::float8 else $5::float8 end * interval '1 second'
     from place where scope is not null
     on conflict (id) do update
-    -- What was said since the last noted message was said while nothing was remembered.
+    -- Messages since the last noted one were sent while memory was switched off.
     set taken = case when m.taken >= m.noted then greatest(m.taken, excluded.taken) else m.taken end,
         noted = greatest(m.noted, excluded.noted), check_at = coalesce(m.check_at, excluded.check_at)
 )

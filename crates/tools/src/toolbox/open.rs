@@ -45,7 +45,7 @@ pub struct ToolSources {
 }
 
 impl ToolSources {
-    /// What the worker lacks for the tool; `None` if it can run it.
+    /// The part that the worker lacks for `tool`; `None` if the worker can run it.
     #[must_use]
     pub fn missing_for(&self, tool: SerialTool) -> Option<&'static str> {
         match tool {

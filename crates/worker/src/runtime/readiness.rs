@@ -1,4 +1,4 @@
-//! Whether the worker takes work, as its health endpoint tells it.
+//! State of the worker for its health endpoint: starting, ready or draining.
 
 use std::sync::{
     Arc,

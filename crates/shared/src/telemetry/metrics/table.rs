@@ -51,13 +51,13 @@ pub const METRICS: &[Metric] = &[
         "longhaul_queue_depth_executions",
         Kind::Gauge,
         &["queue"],
-        "executions that are due and wait for a worker, by queue; of the whole fleet, told by every worker, which counts to 1,000, and every API, which counts to 100,000",
+        "due executions that wait for a worker, by queue; of the whole fleet: workers count to 1,000, APIs to 100,000",
     ),
     metric(
         "longhaul_queue_oldest_age_seconds",
         Kind::Gauge,
         &["queue"],
-        "time since the submit of the oldest among those that the depth counts, by queue; with more than it counts it may be another's",
+        "time since the submit of the oldest that the depth counts, by queue; with more it may be another's",
     ),
     metric(
         "longhaul_fleet_workers_wanted",
