@@ -88,12 +88,9 @@ async fn plan_replaces_only_the_one_that_was_seen() {
     let service = service().await;
     let _worker = service.fleet.worker();
     let acme = &service.api.acme;
-    let waiting = json!({ "needs_approval": true });
-    let project = service.create(vec![task("a", &[])], waiting).await;
-    let id = project.rsplit('/').next().unwrap().to_owned();
-    let body = json!({ "agent": "planner", "project_id": id });
-    let key = [("Idempotency-Key", "s1")];
-    let begun = acme.post_as("/v1/sessions", &body, &key).await;
+    let project = service.create(vec![task("a", &[])], json!({ "needs_approval": true })).await;
+    let body = json!({ "agent": "planner", "project_id": project.rsplit('/').next().unwrap() });
+    let begun = acme.post("/v1/sessions", &body).await;
     let session = format!("/v1/sessions/{}", begun.body["id"].as_str().unwrap());
     let by_a_person = json!({ "plan": { "tasks": [task("b", &[])] } });
     assert_eq!(acme.put(&format!("{project}/plan"), &by_a_person).await.status, 200);
@@ -101,16 +98,37 @@ async fn plan_replaces_only_the_one_that_was_seen() {
     let refused = say(&service, &session, &stale).await;
     assert!(result_of(&refused).contains("plan 2 by now"), "{}", result_of(&refused));
     assert!(service.statuses(&project).await.contains_key("b"));
+}
 
+#[tokio::test]
+async fn session_is_repeated_without_its_project() {
+    let service = service().await;
+    let acme = &service.api.acme;
+    let project = service.create(vec![task("a", &[])], json!({ "needs_approval": true })).await;
+    let body = json!({ "agent": "planner", "project_id": project.rsplit('/').next().unwrap() });
+    let key = [("Idempotency-Key", "s1")];
+    let begun = acme.post_as("/v1/sessions", &body, &key).await;
+    assert_eq!(begun.status, 201, "{}", begun.text);
     service.tell(&format!("{project}/cancel")).await;
     assert_eq!(acme.delete(&project).await.status, 204);
     let again = acme.post_as("/v1/sessions", &body, &key).await;
     assert_eq!((again.status, &again.body["id"]), (200, &begun.body["id"]), "{}", again.text);
-    let chat = json!({ "message": "m", "session_id": begun.body["id"], "project_id": id });
+}
+
+#[tokio::test]
+async fn unfit_project_and_metadata_begin_no_session() {
+    let service = service().await;
+    let acme = &service.api.acme;
+    let begun = acme.post("/v1/sessions", &json!({ "agent": "planner" })).await;
+    let chat = json!({ "message": "m", "session_id": begun.body["id"], "project_id": "any" });
     let both = acme.post("/api/chat/planner", &chat).await;
     assert_eq!((both.error(), both.paths()), ((422, "invalid_request"), vec!["/project_id"]));
-    let large = acme.post("/v1/sessions", &json!({ "agent": "a", "metadata": { "x": "y".repeat(17_000) } })).await;
+    let large = json!({ "agent": "planner", "metadata": { "x": "y".repeat(17_000) } });
+    let large = acme.post("/v1/sessions", &large).await;
     assert_eq!((large.error(), large.paths()), ((422, "invalid_request"), vec!["/metadata"]));
+    let nul = acme.post("/v1/sessions", &json!({ "agent": "planner", "metadata": { "x": "a\0b" } })).await;
+    assert_eq!(nul.error(), (422, "input_contains_nul"), "{}", nul.text);
+    assert_eq!(acme.get("/v1/sessions").await.body["sessions"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
