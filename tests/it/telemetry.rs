@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use longhaul_shared::config::{LogFormat, TelemetryConfig};
 use longhaul_shared::telemetry::{
-    self,
-    metrics::{self, QueueBacklog},
+    self, metrics,
     trace::{current_traceparent, set_parent},
 };
 use tracing::{dispatcher::with_default, info_span};
@@ -113,12 +112,13 @@ async fn status_5xx_marks_the_span_failed() {
 #[tokio::test]
 async fn metrics_are_rendered_with_help_and_type() {
     let (_dispatch, _guard) = telemetry::build(&config(None), "longhaul-test").unwrap();
-    metrics::queue_backlogs(&[QueueBacklog { queue: "shown".to_owned(), due: 3, oldest: Duration::from_secs(2) }]);
+    // A label of this test alone: the gauges of queues are set by each API of the process.
+    metrics::breakers_open("shown", 3);
     let text = metrics::render();
     for line in [
-        "# HELP longhaul_queue_depth_executions executions that are due and wait for a worker, by queue",
-        "# TYPE longhaul_queue_depth_executions gauge",
-        "longhaul_queue_depth_executions{queue=\"shown\"} 3",
+        "# HELP longhaul_model_breakers_open breakers of model endpoints that are not closed, by provider",
+        "# TYPE longhaul_model_breakers_open gauge",
+        "longhaul_model_breakers_open{provider=\"shown\"} 3",
     ] {
         assert!(text.contains(line), "no {line:?} in:\n{text}");
     }

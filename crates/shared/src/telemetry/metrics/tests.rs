@@ -11,6 +11,7 @@ fn backlog(queue: &str, due: u64) -> QueueBacklog {
 fn everything_happens() {
     journals_handed_on();
     queue_backlogs(&[backlog("default", 7)]);
+    workers_wanted(2);
     WaitReason::ALL.iter().for_each(|reason| executions_waiting(*reason, 1));
     start_latency(MOMENT);
     wakeups_published(1);
