@@ -18,6 +18,8 @@ mod contract;
 #[cfg(test)]
 mod contract_engine;
 #[cfg(test)]
+mod deploy;
+#[cfg(test)]
 mod docs;
 #[cfg(test)]
 mod faults;
