@@ -1,0 +1,90 @@
+"""A proxy in front of the API that spoils connections."""
+
+import contextlib
+import re
+import socket
+import threading
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass
+class Cut:
+    """The connection ends in the answer, after this text."""
+
+    after: bytes
+
+
+@dataclass
+class Answer:
+    """The client gets these bytes, and the API nothing."""
+
+    text: bytes
+
+
+class Proxy:
+    """Forwards connections; each of the first ones has its fault."""
+
+    def __init__(self, upstream: str, *faults: Cut | Answer) -> None:
+        parts = urlsplit(upstream)
+        self._upstream = (parts.hostname or "", parts.port or 80)
+        self._faults = list(faults)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.requests: list[str] = []
+        """First request of each connection, in lower case."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def header(self, connection: int, name: str) -> str | None:
+        """A header of the first request of a connection."""
+        found = re.search(rf"^{name}: (.*)\r$", self.requests[connection], re.MULTILINE)
+        return found and found[1]
+
+    def _accept(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            fault = self._faults.pop(0) if self._faults else None
+            threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
+
+    def _serve(self, client: socket.socket, fault: Cut | Answer | None) -> None:
+        request = _read_request(client)
+        self.requests.append(request.decode().lower())
+        if isinstance(fault, Answer):
+            client.sendall(fault.text)
+            _close(client)
+            return
+        server = socket.create_connection(self._upstream)
+        server.sendall(request)
+        threading.Thread(target=_copy, args=(client, server, None), daemon=True).start()
+        _copy(server, client, fault)
+
+
+def _read_request(client: socket.socket) -> bytes:
+    request = b""
+    while b"\r\n\r\n" not in request:
+        request += client.recv(65536)
+    head, _, body = request.partition(b"\r\n\r\n")
+    length = re.search(rb"content-length: (\d+)", head.lower())
+    while length and len(body) < int(length[1]):
+        body += client.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def _copy(source: socket.socket, target: socket.socket, cut: Cut | None) -> None:
+    seen = b""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            sent = len(seen)
+            seen += data
+            if cut and cut.after in seen:
+                target.sendall(seen[sent : seen.index(cut.after) + len(cut.after)])
+                break
+            target.sendall(data)
+    _close(source)
+    _close(target)
+
+
+def _close(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
