@@ -1,0 +1,115 @@
+/** Errors that the client throws. */
+
+import type { Execution, Problem, Violation } from "./schema.js";
+
+/** Base of all errors of the client. */
+export class LonghaulError extends Error {
+  /** Milliseconds to wait before another try, as the server stated. */
+  readonly retryAfterMs: number | undefined = undefined;
+
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** No answer came, or it was cut. `cause` is the error of `fetch`. */
+export class ConnectionFailed extends LonghaulError {}
+
+/** An answer with a status of 400 or above. */
+export class ApiError extends LonghaulError {
+  readonly status: number;
+  /** Stable name of the error; undefined if the answer is not the API's but, for instance, a proxy's. */
+  readonly code: string | undefined;
+  readonly detail: string;
+  /** Violations of the request: path, message and, for some, a code. */
+  readonly violations: readonly Violation[];
+  /** Execution that the error is about. */
+  readonly executionId: string | undefined;
+  override readonly retryAfterMs: number | undefined;
+
+  constructor(response: Response, body: unknown) {
+    const problem = problemOf(response, body);
+    const detail = problem?.detail ?? response.statusText;
+    const violations = problem?.errors ?? [];
+    const found = violations.map((violation) => `; ${violation.path}: ${violation.message}`).join("");
+    super(`${problem?.code ?? "HTTP error"} (${response.status}): ${detail}${found}`);
+    this.status = response.status;
+    this.code = problem?.code;
+    this.detail = detail;
+    this.violations = violations;
+    this.executionId = problem?.execution_id ?? undefined;
+    this.retryAfterMs = retryAfterMs(response);
+  }
+
+  /** The error for an answer, in the subclass of its status. */
+  static of(response: Response, body: unknown): ApiError {
+    const kind = BY_STATUS[response.status] ?? ApiError;
+    return new kind(response, body);
+  }
+}
+
+/** 404: the caller's tenant has no such object. */
+export class NotFound extends ApiError {}
+
+/** 409: the state of the object, or an idempotency key that was used for another request, forbids it. */
+export class Conflict extends ApiError {}
+
+/** 422: the request is invalid; `violations` lists the reasons. */
+export class InvalidRequest extends ApiError {}
+
+/** 429. */
+export class RateLimited extends ApiError {}
+
+/** 503. */
+export class Unavailable extends ApiError {}
+
+/** The execution ended as FAILED. */
+export class ExecutionFailed extends LonghaulError {
+  readonly execution: Execution;
+  /** Failure code; docs/reference/failures.md lists them. */
+  readonly code: string | undefined;
+  readonly failureClass: string | undefined;
+  readonly summary: string | undefined;
+
+  constructor(execution: Execution) {
+    const failure = execution.failure;
+    super(`execution ${execution.id} failed: ${failure?.code} (${failure?.class}): ${failure?.summary}`);
+    this.execution = execution;
+    this.code = failure?.code;
+    this.failureClass = failure?.class ?? undefined;
+    this.summary = failure?.summary ?? undefined;
+  }
+}
+
+/** The execution did not end within the timeout of `wait`. It goes on. */
+export class WaitTimedOut extends LonghaulError {
+  readonly execution: Execution;
+
+  constructor(execution: Execution) {
+    super(`execution ${execution.id} has not ended: ${execution.status}`);
+    this.execution = execution;
+  }
+}
+
+const BY_STATUS: Readonly<Record<number, typeof ApiError>> = {
+  404: NotFound,
+  409: Conflict,
+  422: InvalidRequest,
+  429: RateLimited,
+  503: Unavailable,
+};
+
+function problemOf(response: Response, body: unknown): Problem | undefined {
+  const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json") ?? false;
+  return isProblem && typeof body === "object" && body !== null ? (body as Problem) : undefined;
+}
+
+/** The header `Retry-After`, which is a number of seconds or a date. */
+function retryAfterMs(response: Response): number | undefined {
+  const text = response.headers.get("retry-after");
+  if (text === null) return undefined;
+  if (/^\d+$/.test(text)) return Number(text) * 1000;
+  const date = Date.parse(text);
+  return Number.isNaN(date) ? undefined : Math.max(0, date - Date.now());
+}
