@@ -14,6 +14,8 @@ mod caller_tools;
 #[cfg(test)]
 mod cli;
 #[cfg(test)]
+mod clients;
+#[cfg(test)]
 mod contract;
 #[cfg(test)]
 mod contract_engine;

@@ -1,0 +1,64 @@
+//! The Python package `longhaul`.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use tokio::process::Command;
+
+use super::{Service, copy_package, document, done, examples, succeeds};
+
+/// A Python with the package's tools, below `folder`; `None` if pip cannot install them here.
+async fn python(folder: &Path) -> Option<PathBuf> {
+    let venv = folder.join("venv");
+    let python = venv.join("bin/python");
+    let has_tools = async || {
+        let import = "import hatchling, mypy, openapi_python_client";
+        succeeds(Command::new(&python).args(["-c", import])).await
+    };
+    if !has_tools().await {
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(&venv)).await;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+        succeeds(Command::new(&python).args(pip).arg(folder.join("requirements-dev.txt"))).await;
+    }
+    has_tools().await.then_some(python)
+}
+
+/// Generates the client, builds the package and installs it for `python`.
+async fn install(folder: &Path, python: &Path) {
+    let generator = python.with_file_name("openapi-python-client");
+    done(Command::new("sh").arg(folder.join("generate.sh")).arg(document()).env("GENERATOR", generator)).await;
+    let pip = async |arguments: &[&str]| {
+        done(
+            Command::new(python).args(["-m", "pip", "--disable-pip-version-check"]).args(arguments).current_dir(folder),
+        )
+        .await;
+    };
+    let wheels = folder.join("dist");
+    let _ = fs::remove_dir_all(&wheels);
+    pip(&["wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", "dist", "."]).await;
+    let wheel = fs::read_dir(wheels).unwrap().next().unwrap().unwrap().path();
+    pip(&["uninstall", "--quiet", "--yes", "longhaul"]).await;
+    pip(&["install", "--quiet", wheel.to_str().unwrap()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn python_client_runs_against_the_api() {
+    let folder = copy_package("python");
+    let Some(python) = python(&folder).await else {
+        eprintln!("SKIPPED: pip cannot install the tools of the Python client here");
+        return;
+    };
+    install(&folder, &python).await;
+    let tests = folder.join("tests");
+    for (name, program) in ["guide.py", "readme.py"].into_iter().zip(examples("python", "python")) {
+        fs::write(tests.join(name), program).unwrap();
+    }
+    // The generated code too is checked.
+    done(Command::new(&python).args(["-m", "mypy", "src", "tests"]).current_dir(&folder)).await;
+    let service = Service::start().await;
+    for program in ["run.py", "guide.py", "readme.py"] {
+        service.run(Command::new(&python).arg(program).current_dir(&tests)).await;
+    }
+}
