@@ -1,11 +1,13 @@
-//! The only constructor of HTTP clients, except for tools: their clients resolve names under an address guard.
+//! The only constructor of HTTP clients.
 //!
 //! Invariants: the TLS provider is installed before any client is built; connecting has a timeout; redirects are
 //! not followed unless requested (they would carry credentials to other hosts); proxy settings of the environment
 //! are ignored; each request in flight has its own connection. The caller sets the limit of a whole request,
 //! because a model may stream for minutes.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use crate::address_guard::GuardedResolver;
 
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
@@ -18,11 +20,19 @@ pub struct HttpOptions {
     /// Never sends a request twice, for requests with side effects: connections are not pooled (a pooled one may be
     /// closing), and protocol-level retries are off.
     pub sends_once: bool,
+    /// Addresses to which names may lead; any if `None`. The caller checks an address in the URL itself.
+    pub guard: Option<GuardedResolver>,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self { connect_timeout: Duration::from_secs(10), read_timeout: None, max_redirects: 0, sends_once: false }
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            read_timeout: None,
+            max_redirects: 0,
+            sends_once: false,
+            guard: None,
+        }
     }
 }
 
@@ -53,6 +63,9 @@ pub fn client(options: &HttpOptions) -> Result<reqwest::Client, reqwest::Error> 
         .no_proxy();
     if let Some(limit) = options.read_timeout {
         builder = builder.read_timeout(limit);
+    }
+    if let Some(guard) = options.guard {
+        builder = builder.dns_resolver(Arc::new(guard));
     }
     if options.sends_once {
         builder = builder.pool_max_idle_per_host(0).retry(reqwest::retry::never());

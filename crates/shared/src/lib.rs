@@ -1,11 +1,13 @@
 //! Code that API and worker share: domain types and pure rules, configuration, telemetry.
 
+pub mod address_guard;
 pub mod addresses;
 pub mod agent_secrets;
 pub mod clock;
 pub mod config;
 pub mod cpu_lane;
 pub mod domain;
+pub mod guarded_client;
 pub mod http;
 pub mod json_schema;
 pub mod memory;

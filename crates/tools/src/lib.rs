@@ -21,7 +21,6 @@ mod web_search;
 mod workspace;
 
 // Tools of MCP servers, and the connections that tools open.
-mod guard;
 mod http;
 mod mcp;
 

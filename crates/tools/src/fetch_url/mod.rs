@@ -7,14 +7,15 @@ pub(crate) mod html;
 
 use encoding_rs::{Encoding, UTF_8};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
-use longhaul_shared::domain::cut;
+use longhaul_shared::{
+    domain::cut,
+    guarded_client::{GuardedClient, read_body},
+};
 use reqwest::{Response, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
-
-use super::http::{GuardedClient, read_body};
 
 /// Name of [`FetchUrl`].
 pub const FETCH_URL: &str = "fetch_url";

@@ -6,7 +6,10 @@
 use std::{collections::HashMap, process::Stdio, time::Duration};
 
 use longhaul_sdk::spec::McpServerSpec;
-use longhaul_shared::domain::cut;
+use longhaul_shared::{
+    address_guard::{GuardedResolver, check_host},
+    domain::cut,
+};
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::{
     RoleClient, ServiceExt,
@@ -28,10 +31,7 @@ use super::{
     secret::Secrets,
     session::{SessionClient, said},
 };
-use crate::{
-    guard::{GuardedResolver, check_host},
-    http::mcp_client,
-};
+use crate::http::mcp_client;
 
 /// Environment variables of this process that a child inherits. All others come from the agent.
 pub const INHERITED_ENV: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];

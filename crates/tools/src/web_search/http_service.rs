@@ -3,6 +3,7 @@
 use longhaul_shared::{
     config::{WebSearchBackend, WebSearchConfig},
     domain::cut,
+    guarded_client::{GuardedClient, read_body},
 };
 use reqwest::{
     RequestBuilder, StatusCode,
@@ -12,10 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::found;
-use crate::{
-    http::{GuardedClient, read_body},
-    mcp::Secrets,
-};
+use crate::mcp::Secrets;
 
 const BRAVE: &str = "https://api.search.brave.com";
 /// Most results that Brave returns for one request.

@@ -1,20 +1,21 @@
-//! Limits the hosts that `fetch_url` and the tool servers of tenants' agents may reach: the public internet,
-//! unless the worker allows more.
+//! Limits the hosts that requests on behalf of tenants may reach: `fetch_url`, the tool servers of their agents and
+//! their webhooks reach the public internet, unless the operator allows more.
 //!
 //! Host names are checked by their addresses inside the connection's own resolver, so a DNS answer that changes
 //! between check and connection (DNS rebinding) gains nothing.
 
 use std::net::{IpAddr, SocketAddr};
 
-use longhaul_shared::addresses::is_public;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
+
+use crate::addresses::is_public;
 
 /// Checks a URL's host as far as possible without resolving its name.
 ///
 /// # Errors
 /// The URL has no host, or its address is not permitted; as a message.
-pub(super) fn check_address(url: &Url, allow_private: bool) -> Result<(), String> {
+pub fn check_address(url: &Url, allow_private: bool) -> Result<(), String> {
     // The URL parser has already normalised every notation of an IPv4 address (decimal, octal, hexadecimal).
     let literal = match url.host() {
         Some(Host::Ipv4(v4)) => Some(IpAddr::V4(v4)),
@@ -28,20 +29,20 @@ pub(super) fn check_address(url: &Url, allow_private: bool) -> Result<(), String
     }
 }
 
-pub(super) fn refused(host: &str) -> String {
-    format!("`{host}` is not on the public internet, and this agent may not reach private addresses")
+pub(crate) fn refused(host: &str) -> String {
+    format!("`{host}` is not on the public internet, and private addresses may not be reached")
 }
 
 /// Resolves names through the system resolver and drops addresses that are not permitted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct GuardedResolver {
-    pub(super) allow_private: bool,
+pub struct GuardedResolver {
+    pub allow_private: bool,
 }
 
 /// None of the name's addresses is permitted.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct AddressRefused(pub(super) String);
+pub struct AddressRefused(pub(crate) String);
 
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
@@ -61,7 +62,7 @@ impl Resolve for GuardedResolver {
 ///
 /// # Errors
 /// The host has none, or its name cannot be resolved; as a message.
-pub(super) async fn check_host(url: &str) -> Result<(), String> {
+pub async fn check_host(url: &str) -> Result<(), String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     check_address(&url, false)?;
     let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
