@@ -45,6 +45,21 @@ pub enum FinishReason {
     Other(String),
 }
 
+impl FinishReason {
+    /// Its name in the GenAI conventions of OpenTelemetry.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Stop => "stop",
+            Self::ToolCalls => "tool_call",
+            Self::Length => "length",
+            Self::Refusal => "refusal",
+            Self::ContentFilter => "content_filter",
+            Self::Other(reason) => reason,
+        }
+    }
+}
+
 /// The tools that the model may or must call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ToolChoice<'a> {

@@ -112,6 +112,11 @@ fn spans(body: &[u8]) -> Vec<Span> {
     spans.iter().map(read).collect()
 }
 
+/// Names of the spans of an attempt, a turn and a call, by the GenAI conventions.
+const ATTEMPT: &str = "invoke_agent a";
+const TURN: &str = "chat scripted";
+const CALL: &str = "execute_tool note";
+
 /// Variable that is set in the process that the test starts for itself.
 const ALONE: &str = "LONGHAUL_TEST_ALONE";
 
@@ -163,26 +168,32 @@ async fn one_trace_spans_submit_to_last_call() {
     let (all, others): (Vec<Span>, Vec<Span>) =
         exports.iter().flat_map(|(_, body)| spans(body)).partition(|span| span.trace == trace);
     let of = |name: &str| -> Vec<&Span> { all.iter().filter(|span| span.name == name).collect() };
-    let counts = ["POST /v1/executions", "wakeup", "attempt", "claim", "turn", "call"].map(|name| of(name).len());
+    let names = ["POST /v1/executions", "wakeup", ATTEMPT, "claim", TURN, CALL];
+    let counts = names.map(|name| of(name).len());
     assert_eq!(counts, [1, 1, 1, 1, 2, 1], "{all:?}");
-    let (submit, attempt) = (of("POST /v1/executions")[0], of("attempt")[0]);
+    let (submit, attempt) = (of("POST /v1/executions")[0], of(ATTEMPT)[0]);
     assert_eq!(submit.parent, "b7ad6b7169203331");
-    for (name, parent) in
-        [("wakeup", submit), ("attempt", submit), ("claim", attempt), ("turn", attempt), ("call", attempt)]
+    for (name, parent) in [("wakeup", submit), (ATTEMPT, submit), ("claim", attempt), (TURN, attempt), (CALL, attempt)]
     {
         assert!(of(name).iter().all(|span| span.parent == parent.id), "{name}: {all:?}");
     }
     assert!(all.iter().all(|span| !span.is_error), "{all:?}");
     assert_eq!(submit.attributes["http.response.status_code"], "#201");
-    let first = of("turn").into_iter().min_by_key(|span| span.started).unwrap();
+    let first = of(TURN).into_iter().min_by_key(|span| span.started).unwrap();
     let (turn, tokens) = (&first.attributes["turn.number"], &first.attributes["gen_ai.usage.input_tokens"]);
     assert!(turn.starts_with('#') && tokens.starts_with('#'), "{first:?}");
     // A turn's span ends with its reply; the calls of the reply come after it.
-    assert!(first.ended <= of("call")[0].ended, "{first:?} {:?}", of("call"));
+    assert!(first.ended <= of(CALL)[0].ended, "{first:?} {:?}", of(CALL));
+    let told =
+        |span: &Span, names: &[&str]| names.iter().map(|name| span.attributes[*name].clone()).collect::<Vec<_>>();
+    let agent = ["gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.agent.version", "definition.key"];
+    assert_eq!(told(attempt, &agent), ["invoke_agent", "a", "1", "d"]);
+    let tool = ["gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.type"];
+    assert_eq!(told(of(CALL)[0], &tool), ["execute_tool", "note", "function"]);
     let failed: Vec<(&str, &str)> = others
         .iter()
         .filter(|span| span.is_error)
         .map(|span| (span.name.as_str(), span.attributes["error.type"].as_str()))
         .collect();
-    assert_eq!(failed, [("turn", "model_request_refused"), ("attempt", "model_request_refused")]);
+    assert_eq!(failed, [(TURN, "model_request_refused"), (ATTEMPT, "model_request_refused")]);
 }

@@ -278,19 +278,17 @@ fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Durati
     if let Some(model) = &reply.model {
         span.record("gen_ai.response.model", model.as_str());
     }
-    if let Some(count) = reply.usage.input_tokens {
-        span.record("gen_ai.usage.input_tokens", i64::try_from(count).unwrap_or(i64::MAX));
-        metrics::tokens(provider, TokenKind::Input, count);
-    }
-    if let Some(count) = reply.usage.output_tokens {
-        span.record("gen_ai.usage.output_tokens", i64::try_from(count).unwrap_or(i64::MAX));
-        metrics::tokens(provider, TokenKind::Output, count);
-    }
-    if let Some(count) = reply.usage.cached_tokens {
-        metrics::tokens(provider, TokenKind::CachedInput, count);
-    }
-    if let Some(count) = reply.usage.cache_write_tokens {
-        metrics::tokens(provider, TokenKind::CacheWriteInput, count);
+    trace::finish_reason(span, reply.finish.as_str());
+    let usage = reply.usage;
+    for (count, field, kind) in [
+        (usage.input_tokens, "gen_ai.usage.input_tokens", TokenKind::Input),
+        (usage.output_tokens, "gen_ai.usage.output_tokens", TokenKind::Output),
+        (usage.cached_tokens, "gen_ai.usage.cache_read.input_tokens", TokenKind::CachedInput),
+        (usage.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens", TokenKind::CacheWriteInput),
+    ] {
+        let Some(count) = count else { continue };
+        trace::count(span, field, count);
+        metrics::tokens(provider, kind, count);
     }
 }
 

@@ -297,6 +297,7 @@ impl Journal {
         let span = tracing::info_span!(
             target: TRACED,
             "turn",
+            otel.name = format!("chat {}", route.model.model_name(&route.spec)),
             otel.kind = "client",
             execution.id = %self.writer.id,
             // Signed: unsigned numbers are exported as text.
@@ -304,9 +305,12 @@ impl Journal {
             gen_ai.operation.name = "chat",
             gen_ai.provider.name = route.model.provider(),
             gen_ai.request.model = route.model.model_name(&route.spec),
+            gen_ai.conversation.id = self.writer.scope.session.map(tracing::field::display),
             gen_ai.response.model = tracing::field::Empty,
             gen_ai.usage.input_tokens = tracing::field::Empty,
             gen_ai.usage.output_tokens = tracing::field::Empty,
+            gen_ai.usage.cache_read.input_tokens = tracing::field::Empty,
+            gen_ai.usage.cache_creation.input_tokens = tracing::field::Empty,
             error.type = tracing::field::Empty,
             otel.status_code = tracing::field::Empty,
         );

@@ -35,9 +35,11 @@ pub(super) fn run_call<T: Borrow<Toolbox> + Send>(
     let span = tracing::info_span!(
         target: TRACED,
         "call",
+        otel.name = format!("execute_tool {}", ready.tool),
         execution.id = %keeper.execution(),
         gen_ai.operation.name = "execute_tool",
         gen_ai.tool.name = ready.tool,
+        gen_ai.tool.type = "function",
         gen_ai.tool.call.id = ready.written.id,
         error.type = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,

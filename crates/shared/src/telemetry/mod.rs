@@ -14,13 +14,13 @@ use std::{
     time::Duration,
 };
 
-use opentelemetry::trace::TracerProvider;
+use opentelemetry::{KeyValue, trace::TracerProvider};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
 use tracing::{Dispatch, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer,
-    filter::{FilterExt, ParseError, filter_fn},
+    filter::{FilterExt, ParseError, Targets, filter_fn},
     layer::{Filter, SubscriberExt},
     registry::LookupSpan,
     util::SubscriberInitExt,
@@ -90,8 +90,10 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
     let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-        // Separate from the log filter, which must not cut traces. Spans of dependencies are below INFO.
-        tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(LevelFilter::INFO)
+        // Separate from the log filter, which must not cut traces. Dependencies have spans too, which last as long as a
+        // connection and would hang in the trace of whoever opened it.
+        let own = Targets::new().with_target("longhaul", LevelFilter::INFO);
+        tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(own)
     });
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
     metrics::install()?;
@@ -135,7 +137,12 @@ where
 fn provider(endpoint: &str, service: &str) -> Result<SdkTracerProvider, TelemetryError> {
     install_tls_provider();
     let exporter = SpanExporter::builder().with_http().with_endpoint(traces_endpoint(endpoint)).build()?;
-    let resource = Resource::builder().with_service_name(service.to_owned()).build();
+    let instance = uuid::Uuid::new_v4().to_string();
+    let resource = Resource::builder()
+        .with_service_name(service.to_owned())
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attribute(KeyValue::new("service.instance.id", instance))
+        .build();
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use opentelemetry::{propagation::TextMapPropagator, trace::TraceContextExt};
+use opentelemetry::{Array, StringValue, Value, propagation::TextMapPropagator, trace::TraceContextExt};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
@@ -32,6 +32,17 @@ pub fn set_parent(span: &Span, traceparent: &str) -> bool {
 pub fn fail(span: &Span, error_type: &str) {
     span.record("error.type", error_type);
     span.record("otel.status_code", "ERROR");
+}
+
+/// Records a count. Unsigned numbers would be exported as text.
+pub fn count(span: &Span, field: &'static str, count: u64) {
+    span.record(field, i64::try_from(count).unwrap_or(i64::MAX));
+}
+
+/// Records why a model ended its reply, which the conventions want as a list.
+pub fn finish_reason(span: &Span, reason: &str) {
+    let reasons = Array::String(vec![StringValue::from(reason.to_owned())]);
+    span.set_attribute("gen_ai.response.finish_reasons", Value::Array(reasons));
 }
 
 #[cfg(test)]

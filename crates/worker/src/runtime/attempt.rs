@@ -36,7 +36,7 @@ use tracing::Instrument;
 
 use super::{
     announce::announce_end,
-    attempt_telemetry::{attempt_span, note_claim, note_end},
+    attempt_telemetry::{attempt_span, note_agent, note_claim, note_end},
     definition_run::run_definition,
     projects,
 };
@@ -104,6 +104,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
         Ok(restored) => restored,
         Err(error) => return Ended::without_journal(error),
     };
+    note_agent(&pinned);
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = contract::retry_policy(claimed.overrides.as_deref(), &pinned.definition.retry);
     let running = AssertUnwindSafe(Box::pin(run_definition(claimed, &pinned, &mut journal, deps))).catch_unwind();

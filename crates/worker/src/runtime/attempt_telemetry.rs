@@ -5,15 +5,25 @@ use longhaul_shared::{
     domain::{ExecutionStatus, WorkerId},
     telemetry::{TRACED, metrics, trace},
 };
-use longhaul_store::executions::{claims::Claimed, outcomes::Conclusion};
+use longhaul_store::{
+    catalogue::definitions::PinnedVersions,
+    executions::{claims::Claimed, outcomes::Conclusion},
+};
 use tracing::Span;
 
 /// The span of an attempt, in the trace of its submit.
 pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
     let span = tracing::info_span!(
         "attempt",
+        otel.name = tracing::field::Empty,
         otel.kind = "consumer",
         execution.id = %claimed.id,
+        tenant.id = %claimed.tenant_id,
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.agent.name = tracing::field::Empty,
+        gen_ai.agent.version = tracing::field::Empty,
+        gen_ai.conversation.id = claimed.session.map(tracing::field::display),
+        definition.key = tracing::field::Empty,
         attempt.number = claimed.attempt,
         queue.name = claimed.queue,
         worker.id = %worker,
@@ -24,6 +34,18 @@ pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
         trace::set_parent(&span, traceparent);
     }
     span
+}
+
+/// Names the span of the attempt after its agent, as soon as that is known.
+pub(super) fn note_agent(pinned: &PinnedVersions) {
+    let (span, agent) = (Span::current(), pinned.agent.key.as_str());
+    if span.is_disabled() {
+        return;
+    }
+    span.record("otel.name", format!("invoke_agent {agent}"));
+    span.record("gen_ai.agent.name", agent);
+    span.record("gen_ai.agent.version", pinned.agent_version.to_string());
+    span.record("definition.key", pinned.definition.key.as_str());
 }
 
 pub(super) fn note_claim(claimed: &Claimed) {
