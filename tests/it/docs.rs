@@ -205,3 +205,27 @@ fn settings_in_the_loop_guide_exist() {
     assert!(agent.references && agent.conditions && agent.model.strict_tools);
     assert_eq!(agent.latent_tools[0].name, "decide");
 }
+
+#[test]
+fn yaml_reference_and_schema_are_those_of_the_code() {
+    use longhaul_cli::commands::schema;
+    let reference = include_str!("../../docs/reference/yaml.md");
+    assert_eq!(reference, schema::markdown(), "longhaul schema --markdown >docs/reference/yaml.md");
+    let stored: serde_json::Value = serde_json::from_str(include_str!("../../docs/longhaul.schema.json")).unwrap();
+    assert_eq!(stored, schema::schema(), "longhaul schema >docs/longhaul.schema.json");
+}
+
+#[test]
+fn schema_accepts_what_apply_reads_and_refuses_typos() {
+    use longhaul_shared::json_schema::report::{compile, violations};
+    let schema = compile(&longhaul_cli::commands::schema::schema()).unwrap();
+    let agent = serde_json::json!({"key": "a", "name": "A", "prompts": {"conversation": "You help."}});
+    let definition = serde_json::json!({"key": "d", "name": "D", "agent_key": "a"});
+    let platform = serde_json::json!({"kind": "platform"});
+    for file in [&agent, &definition, &platform] {
+        assert_eq!(violations(&schema, file).map(|found| found.to_text()), None, "{file}");
+        let mut typo = file.clone();
+        typo["promts"] = "x".into();
+        assert!(violations(&schema, &typo).is_some(), "{typo}");
+    }
+}

@@ -11,7 +11,7 @@ use longhaul_shared::{
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 
@@ -65,7 +65,7 @@ impl ClientError {
 }
 
 /// An RFC 9457 problem document of the API.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Problem {
     status: u16,
     code: String,
@@ -80,9 +80,15 @@ impl Problem {
     pub fn is_unavailable(&self) -> bool {
         self.status == 503 && self.code != "retrieval_not_configured"
     }
+
+    /// Returns true if the request conflicts with what is stored.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.status == 409
+    }
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, Serialize)]
 struct Violation {
     path: String,
     message: String,

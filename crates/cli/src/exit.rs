@@ -5,6 +5,7 @@ use longhaul_embedded::ServersError;
 #[cfg(target_os = "linux")]
 use longhaul_sandbox::StartError;
 use longhaul_shared::config::ConfigError;
+use serde_json::{Value, json};
 
 use crate::{client::ClientError, spec_file_error::SpecFileError};
 
@@ -35,6 +36,16 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
     Exit::Failure
 }
 
+/// An error as `--json` shows it: the API's problem document if there is one, otherwise a text.
+#[must_use]
+pub fn described(error: &anyhow::Error) -> Value {
+    let problem = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(ClientError::Problem(problem)) => serde_json::to_value(problem).ok(),
+        _ => None,
+    });
+    problem.unwrap_or_else(|| json!({ "code": of_error(error).name(), "detail": format!("{error:#}") }))
+}
+
 /// A usage error that clap cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -54,5 +65,6 @@ mod tests {
         let error = anyhow::Error::from(UsageError("--input is not JSON".into())).context("submit");
         assert_eq!(of_error(&error), Exit::Usage);
         assert_eq!(of_error(&anyhow::anyhow!("disk full")), Exit::Failure);
+        assert_eq!(described(&error), json!({ "code": "usage", "detail": "submit: --input is not JSON" }));
     }
 }

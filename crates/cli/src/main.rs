@@ -2,16 +2,17 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 #[cfg(target_os = "linux")]
 use longhaul_cli::commands::sandbox;
 #[cfg(feature = "proof")]
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, cancel, chat, compare, config_check, demo, dev, erase, files, fork, get, ingest, keys,
-        ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers, prune, quarantine, questions, retry,
-        schedule, skills, submit, tool_results, top_up, watch, why, with_servers, worker,
+        api, apply, approvals, cancel, catalogue, chat, compare, completions, config_check, demo, dev, erase, files,
+        fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers, prune,
+        quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results, top_up, watch,
+        why, with_servers, worker,
     },
     exit,
 };
@@ -49,6 +50,10 @@ enum Command {
     Watch(watch::WatchArgs),
     Cancel(cancel::CancelArgs),
     Chat(chat::ChatArgs),
+    Definitions(catalogue::DefinitionsArgs),
+    Agents(catalogue::AgentsArgs),
+    Steps(steps::StepsArgs),
+    Search(search::SearchArgs),
     Erase(erase::EraseArgs),
     Retry(retry::RetryArgs),
     Fork(fork::ForkArgs),
@@ -67,6 +72,9 @@ enum Command {
     Quarantine(quarantine::QuarantineArgs),
     Config(config_check::ConfigArgs),
     Openapi(openapi::OpenapiArgs),
+    Schema(schema::SchemaArgs),
+    Completions(completions::CompletionsArgs),
+    Man(completions::ManArgs),
     #[cfg(feature = "proof")]
     Bench(bench::BenchArgs),
     #[cfg(feature = "proof")]
@@ -99,7 +107,11 @@ fn help() -> String {
 fn main() -> ExitCode {
     let Cli { context, command } = Cli::parse();
     let exit = dispatch(command, &context).unwrap_or_else(|error| {
-        output::failure(&error);
+        if context.json {
+            output::failure_json(&exit::described(&error));
+        } else {
+            output::failure(&error);
+        }
         exit::of_error(&error)
     });
     exit.code().into()
@@ -135,6 +147,10 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Watch(args) => run::plain(watch::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
         Command::Chat(args) => run::plain(chat::run(args, context)),
+        Command::Definitions(args) => run::plain(catalogue::definitions(args, context)),
+        Command::Agents(args) => run::plain(catalogue::agents(args, context)),
+        Command::Steps(args) => run::plain(steps::run(args, context)),
+        Command::Search(args) => run::plain(search::run(args, context)),
         Command::Erase(args) => run::plain(erase::run(args, context)),
         Command::Retry(args) => run::plain(retry::run(args, context)),
         Command::Fork(args) => run::plain(fork::run(args, context)),
@@ -153,6 +169,9 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::ToolResults(args) => run::plain(tool_results::run(args, context)),
         Command::Config(args) => run::plain(config_check::run(args, context)),
         Command::Openapi(_) => openapi::run(),
+        Command::Schema(args) => schema::run(&args),
+        Command::Completions(args) => completions::completions(&args, Cli::command()),
+        Command::Man(_) => completions::man(Cli::command()),
         #[cfg(feature = "proof")]
         Command::Bench(args) => bench::run(args, context),
         #[cfg(feature = "proof")]

@@ -34,6 +34,21 @@ pub const EXIT_CODES: &str = "Exit codes:
   6  refused by the API: key, scope, invalid or conflicting request";
 
 impl Exit {
+    /// Its name in errors of `--json`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failure | Self::Of(_) => "failure",
+            Self::Usage => "usage",
+            Self::MissingPrerequisites => "missing_prerequisites",
+            Self::ExecutionFailed => "execution_failed",
+            Self::NotFound => "not_found",
+            Self::Refused => "refused",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
     /// The process exit code.
     #[must_use]
     pub fn code(self) -> u8 {

@@ -50,6 +50,11 @@ pub fn failure(error: &anyhow::Error) {
     eprintln!("longhaul: {error:#}");
 }
 
+/// Prints an error as JSON to standard error.
+pub fn failure_json(error: &impl Serialize) {
+    eprintln!("{}", compact(error));
+}
+
 /// Indented JSON.
 pub fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()

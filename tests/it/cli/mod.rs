@@ -2,6 +2,7 @@
 
 mod executions;
 mod files;
+mod many;
 mod people;
 mod projects;
 mod quarantine;

@@ -4,6 +4,7 @@ use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::Value;
 
+use super::filters::Filters;
 use crate::client::Client;
 
 /// List executions, newest first
@@ -16,39 +17,8 @@ Examples:
   longhaul list --wait-reason retry_backoff
   longhaul list --metadata customer=acme --limit 200 --json | jq -r '.executions[].id'")]
 pub struct ListArgs {
-    /// Filter by status: `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`
-    #[arg(long)]
-    status: Option<String>,
-    /// Filter by wait reason, such as `retry_backoff`
-    #[arg(long)]
-    wait_reason: Option<String>,
-    /// Filter by definition key
-    #[arg(long)]
-    definition: Option<String>,
-    /// Filter by agent key
-    #[arg(long)]
-    agent: Option<String>,
-    /// Filter by failure code
-    #[arg(long)]
-    failure_code: Option<String>,
-    /// Filter by queue
-    #[arg(long)]
-    queue: Option<String>,
-    /// List executions started by this execution
-    #[arg(long, value_name = "ID")]
-    parent: Option<String>,
-    /// List the tree below this execution, including itself
-    #[arg(long, value_name = "ID")]
-    root: Option<String>,
-    /// List executions created at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
-    created_after: Option<String>,
-    /// List executions created before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
-    created_before: Option<String>,
-    /// Filter by metadata; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    metadata: Vec<String>,
+    #[command(flatten)]
+    filters: Filters,
     /// Executions per page, 1 to 200
     #[arg(long, default_value_t = 50)]
     limit: u32,
@@ -57,35 +27,16 @@ pub struct ListArgs {
     cursor: Option<String>,
 }
 
-impl ListArgs {
-    fn query(&self) -> Vec<(String, String)> {
-        let named = [
-            ("status", &self.status),
-            ("wait_reason", &self.wait_reason),
-            ("definition", &self.definition),
-            ("agent", &self.agent),
-            ("failure_code", &self.failure_code),
-            ("queue", &self.queue),
-            ("parent", &self.parent),
-            ("root", &self.root),
-            ("created_after", &self.created_after),
-            ("created_before", &self.created_before),
-            ("cursor", &self.cursor),
-        ];
-        let named = named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
-        let metadata = self.metadata.iter().map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (format!("metadata.{key}"), value.to_owned())
-        });
-        named.chain(metadata).chain([("limit".to_owned(), self.limit.to_string())]).collect()
-    }
-}
-
 /// # Errors
 /// A filter is invalid, or the API is unreachable.
 pub async fn run(args: ListArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
-    let page = client.send(client.request(Method::GET, "/v1/executions").query(&args.query())).await?.body;
+    let mut request = client.request(Method::GET, "/v1/executions").query(&args.filters.query());
+    request = request.query(&[("limit", args.limit)]);
+    if let Some(cursor) = &args.cursor {
+        request = request.query(&[("cursor", cursor)]);
+    }
+    let page = client.send(request).await?.body;
     if context.json {
         output::json(&page);
         return Ok(Exit::Done);

@@ -1,0 +1,38 @@
+//! `longhaul completions` and `longhaul man`: made from the program's own flags.
+
+use std::io::stdout;
+
+use clap::Command;
+use clap_complete::Shell;
+use longhaul_command::Exit;
+
+/// Print the completions of a shell
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul completions bash >/etc/bash_completion.d/longhaul")]
+pub struct CompletionsArgs {
+    /// bash, zsh, fish, elvish or powershell
+    shell: Shell,
+}
+
+/// Print the man page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  longhaul man >/usr/local/share/man/man1/longhaul.1")]
+pub struct ManArgs {}
+
+/// # Errors
+/// None.
+pub fn completions(args: &CompletionsArgs, mut program: Command) -> anyhow::Result<Exit> {
+    clap_complete::generate(args.shell, &mut program, "longhaul", &mut stdout());
+    Ok(Exit::Done)
+}
+
+/// # Errors
+/// Standard output is closed.
+pub fn man(program: Command) -> anyhow::Result<Exit> {
+    clap_mangen::Man::new(program).render(&mut stdout())?;
+    Ok(Exit::Done)
+}
