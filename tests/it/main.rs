@@ -63,6 +63,8 @@ mod upgrade;
 #[cfg(test)]
 mod verify;
 #[cfg(test)]
+mod webhooks;
+#[cfg(test)]
 mod worker;
 #[cfg(all(test, target_os = "linux"))]
 mod workspaces;

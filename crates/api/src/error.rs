@@ -12,7 +12,7 @@ use longhaul_shared::domain::{ExecutionId, ExecutionStatus};
 use longhaul_store::{StoreError, quarantine::Refused, tenants::api_keys::Scope};
 
 pub(crate) use crate::problem::{Problem, Violation};
-use crate::routes::{projects::ProjectError, schedules::ScheduleError};
+use crate::routes::{projects::ProjectError, schedules::ScheduleError, webhooks::WebhookError};
 
 /// Maximum number of violations in a response.
 pub(crate) const MAX_VIOLATIONS: usize = 20;
@@ -64,6 +64,7 @@ pub(crate) enum ApiError {
     SessionBudgetSpent,
     Schedule(ScheduleError),
     Project(ProjectError),
+    Webhook(WebhookError),
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
@@ -118,6 +119,7 @@ impl ApiError {
             | Self::TooManyLimits { .. }
             | Self::SessionBudgetSpent
             | Self::Schedule(_)
+            | Self::Webhook(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::TooManyMessages { .. } | Self::TooManySessions { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Project(error) => error.status(),
@@ -192,6 +194,7 @@ impl ApiError {
             Self::SessionBudgetSpent => "session_budget_spent",
             Self::Schedule(error) => error.code(),
             Self::Project(error) => error.code(),
+            Self::Webhook(error) => error.code(),
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
@@ -274,6 +277,7 @@ impl ApiError {
             Self::SessionBudgetSpent => "the session's budget is spent; raise it, or begin another session".into(),
             Self::Schedule(error) => error.to_string(),
             Self::Project(error) => error.to_string(),
+            Self::Webhook(error) => error.to_string(),
             Self::TooManySessions { max } => format!("{max} sessions with this agent run already, as many as may"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
@@ -387,6 +391,7 @@ impl ApiError {
             | Self::SessionBudgetSpent
             | Self::Schedule(_)
             | Self::Project(_)
+            | Self::Webhook(_)
             | Self::SelfApproval
             | Self::CrossSite
             | Self::StaleHash

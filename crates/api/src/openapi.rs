@@ -33,6 +33,7 @@ use crate::{
         providers::ResetBody,
         quarantine::release::ReleaseBody,
         sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
+        webhooks::{RedeliverBody, RotateBody, WebhookBody},
     },
 };
 
@@ -137,6 +138,9 @@ fn bodies() -> Map<String, Value> {
     generator.subschema_for::<SessionBody>();
     generator.subschema_for::<MessageBody>();
     generator.subschema_for::<ScheduleSpec>();
+    generator.subschema_for::<WebhookBody>();
+    generator.subschema_for::<RotateBody>();
+    generator.subschema_for::<RedeliverBody>();
     generator.subschema_for::<ChatBody>();
     generator.subschema_for::<ResetBody>();
     generator.subschema_for::<SearchBody>();

@@ -27,6 +27,10 @@ pub struct ApiOptions {
     pub max_running_sessions: u32,
     /// Schedules of one tenant.
     pub max_schedules: u32,
+    /// Webhooks of one tenant.
+    pub max_webhooks: u32,
+    /// True if webhooks may have private addresses.
+    pub private_webhooks: bool,
     /// Most projects of one tenant that run at a time.
     pub max_running_projects: u32,
     /// Executions that one worker runs at a time.
@@ -47,6 +51,8 @@ impl Default for ApiOptions {
             contract: ContractOptions::default(),
             max_running_sessions: 5,
             max_schedules: 1_000,
+            max_webhooks: 20,
+            private_webhooks: false,
             max_running_projects: 10,
             worker_concurrency: 1_000,
         }

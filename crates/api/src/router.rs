@@ -11,7 +11,7 @@ use crate::{
     middleware, page,
     routes::{
         contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, limits, memory,
-        platform, projects, providers, quarantine, schedules, sessions, skills,
+        platform, projects, providers, quarantine, schedules, sessions, skills, webhooks,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -63,6 +63,13 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(schedules::pause::resume))
         .routes(routes!(schedules::run::run))
         .routes(routes!(schedules::firings::list))
+        // webhooks
+        .routes(routes!(webhooks::create::create, webhooks::read::list))
+        .routes(routes!(webhooks::read::get, webhooks::replace::replace, webhooks::remove::remove))
+        .routes(routes!(webhooks::rotate::rotate))
+        .routes(routes!(webhooks::deliveries::list))
+        .routes(routes!(webhooks::redeliver::redeliver))
+        .routes(routes!(webhooks::redeliver::test))
         .merge(project_routes())
         .merge(platform_routes())
 }

@@ -27,6 +27,7 @@ use longhaul_shared::{
     telemetry::{metrics, trace},
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
+use longhaul_webhooks::WebhookOptions;
 use longhaul_worker::WorkerBuilder;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -38,8 +39,9 @@ const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of the Redis probe; `/readyz` reports the last result.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
-/// File descriptors kept free for connections other than callers': Postgres, Redis, the contract's engine.
-const NOT_CALLERS: usize = 128;
+/// File descriptors kept free for connections other than callers': Postgres, Redis, the contract's engine, and 512 to
+/// webhooks.
+const NOT_CALLERS: usize = 128 + 512;
 
 /// Makes the Postgres store from the configuration, without connecting.
 ///
@@ -73,6 +75,12 @@ pub async fn serve_api(
     let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
     let files = Files::new(store.clone(), &config.files)?;
     let judged = store.clone();
+    let webhooks = WebhookOptions {
+        allow_private: config.webhooks.allow_private_addresses,
+        timeout: config.webhooks.timeout,
+        patience: config.webhooks.disable_after,
+    };
+    let delivered = longhaul_webhooks::deliver(store.clone(), pepper(config)?, webhooks, shutdown.clone());
     let deps = ApiDeps {
         indexes,
         files,
@@ -91,14 +99,17 @@ pub async fn serve_api(
             contract: contract(config)?,
             max_running_sessions: config.sessions.max_running_per_agent,
             max_schedules: config.schedules.max_per_tenant,
+            max_webhooks: config.webhooks.max_per_tenant,
+            private_webhooks: config.webhooks.allow_private_addresses,
             max_running_projects: config.projects.max_running,
             worker_concurrency: config.worker.concurrency as u64,
             ..options
         },
     };
     let served = longhaul_api::serve(deps, listener, shutdown.clone());
+    let served = async { tokio::join!(served, delivered).1 };
     tokio::select! {
-        served = within_shutdown(served, shutdown, config.api.shutdown) => served,
+        served = within_shutdown(served, shutdown, config.api.shutdown) => served?.map_err(anyhow::Error::msg),
         // Runs beside the server: the check waits while Postgres is down, and the API has to answer meanwhile.
         Err(error) = judge(&judged) => Err(error.into()),
     }

@@ -29,6 +29,7 @@ pub mod schedules;
 pub mod sessions;
 pub mod tenants;
 pub mod waiting;
+pub mod webhooks;
 
 pub use database::pool::{Store, StoreOptions};
 pub use error::StoreError;

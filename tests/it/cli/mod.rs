@@ -8,6 +8,7 @@ mod projects;
 mod quarantine;
 mod schedule;
 mod skills;
+mod webhook;
 
 use std::process::{Command, Stdio};
 

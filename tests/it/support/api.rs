@@ -17,11 +17,15 @@ use longhaul_shared::http::{HttpOptions, client};
 use longhaul_store::executions::submit::Submitter;
 use longhaul_store::tenants::api_keys::{Pepper, Scope};
 use longhaul_store::{Store, StoreOptions};
+use longhaul_webhooks::WebhookOptions;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
 use super::db::TestDb;
 
@@ -183,6 +187,14 @@ impl TestApi {
     /// A caller without a key.
     pub(crate) fn nobody(&self) -> Caller {
         Caller { key: None, ..self.acme.clone() }
+    }
+
+    /// Delivers to webhooks as the process does, until the returned guard is dropped.
+    pub(crate) fn deliver(&self, options: WebhookOptions) -> AbortOnDropHandle<()> {
+        let (store, pepper) = (self.store.clone(), self.pepper.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            longhaul_webhooks::deliver(store, pepper, options, CancellationToken::new()).await.unwrap();
+        }))
     }
 
     /// Number of executions.

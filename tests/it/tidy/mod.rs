@@ -81,7 +81,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 20] = [
+const EDGES: [(&str, &[&str]); 21] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("contract", &["sdk", "shared"]),
@@ -111,7 +111,8 @@ const EDGES: [(&str, &[&str]); 20] = [
             "agent",
         ],
     ),
-    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files"]),
+    ("webhooks", &["shared", "store"]),
+    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files", "webhooks"]),
     ("sandbox", &[]),
     ("embedded", &[]),
     ("testkit", &["queue", "embedded"]),
@@ -128,6 +129,7 @@ const EDGES: [(&str, &[&str]); 20] = [
             "llm",
             "retrieval",
             "files",
+            "webhooks",
             "worker",
             "api",
             "sandbox",

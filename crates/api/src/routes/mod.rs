@@ -18,3 +18,4 @@ pub(crate) mod quarantine;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod skills;
+pub(crate) mod webhooks;

@@ -44,6 +44,7 @@ pub mod submit;
 pub mod tool_results;
 pub mod top_up;
 pub mod watch;
+pub mod webhook;
 pub mod why;
 pub mod with_servers;
 pub mod worker;

@@ -28,6 +28,7 @@ mod sub_agents;
 mod telemetry;
 mod tools;
 mod units;
+mod webhooks;
 mod worker;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -56,6 +57,7 @@ pub use self::{
     sub_agents::SubAgentsConfig,
     telemetry::{LogFormat, TelemetryConfig},
     tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig, WebSearchBackend, WebSearchConfig},
+    webhooks::WebhooksConfig,
     worker::{QuarantineConfig, WorkerConfig},
 };
 
@@ -70,6 +72,7 @@ pub struct Config {
     pub sub_agents: SubAgentsConfig,
     pub memory: MemoryConfig,
     pub projects: ProjectsConfig,
+    pub webhooks: WebhooksConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
@@ -177,6 +180,7 @@ impl Config {
             sub_agents,
             memory,
             projects,
+            webhooks,
             llm,
             tools,
             retrieval,
@@ -197,6 +201,7 @@ impl Config {
         sub_agents.check(&mut rules);
         memory.check(&mut rules);
         projects.check(&mut rules);
+        webhooks.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
         retrieval.check(&mut rules);

@@ -264,6 +264,21 @@ pub fn api_request(route: &str, method: &'static str, status: u16, took: Duratio
     histogram!("longhaul_api_request_duration_seconds", &labels).record(took.as_secs_f64());
 }
 
+/// An attempt to deliver to a webhook.
+pub fn webhook_attempt(outcome: &'static str) {
+    counter!("longhaul_webhooks_attempts_total", "outcome" => outcome).increment(1);
+}
+
+/// Deliveries to webhooks that were given up.
+pub fn webhooks_given_up(count: u64) {
+    counter!("longhaul_webhooks_given_up_total").increment(count);
+}
+
+/// A webhook was disabled.
+pub fn webhook_disabled(reason: &'static str) {
+    counter!("longhaul_webhooks_disabled_total", "reason" => reason).increment(1);
+}
+
 /// Open event streams and held submits of this process.
 pub fn streams_open(count: usize) {
     gauge!("longhaul_events_streams_open").set(count as f64);

@@ -233,5 +233,18 @@ pub const METRICS: &[Metric] = &[
         &["route", "method", "status"],
         "duration of a request, by route, method and status",
     ),
+    metric(
+        "longhaul_webhooks_attempts_total",
+        Kind::Counter,
+        &["outcome"],
+        "attempts to deliver to webhooks, by outcome: delivered, refused, away or gone",
+    ),
+    metric("longhaul_webhooks_given_up_total", Kind::Counter, &[], "deliveries to webhooks given up after 72 hours"),
+    metric(
+        "longhaul_webhooks_disabled_total",
+        Kind::Counter,
+        &["reason"],
+        "webhooks disabled, because nothing was delivered for too long or because they answered 410",
+    ),
     metric("longhaul_events_streams_open", Kind::Gauge, &[], "event streams and held submits open in this process"),
 ];

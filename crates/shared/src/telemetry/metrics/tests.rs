@@ -48,6 +48,9 @@ fn everything_happens() {
     store_in_trouble(1);
     oldest_snapshot(MOMENT, true);
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
+    webhook_attempt("delivered");
+    webhooks_given_up(1);
+    webhook_disabled("gone");
     streams_open(1);
 }
 

@@ -1,0 +1,197 @@
+//! Deliveries as the owners of endpoints see them and ask for them again.
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::domain::ExecutionId;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+use uuid::Uuid;
+
+use super::{EndpointOf, EventType};
+use crate::{Store, StoreError};
+
+/// Most deliveries that one request sends again.
+const MAX_REDELIVERED: i64 = 10_000;
+/// Age from which on deliveries that are over are deleted, in days.
+const KEEP_DAYS: i32 = 14;
+
+/// State of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum DeliveryState {
+    /// It waits for its next attempt.
+    Waiting,
+    Delivered,
+    /// It was given up.
+    Failed,
+}
+
+longhaul_shared::named!(DeliveryState);
+
+/// One event for one endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub id: Uuid,
+    /// Type of the event, as a later release may have written it.
+    pub event: String,
+    pub execution: Option<ExecutionId>,
+    pub request: Option<Uuid>,
+    pub occurred_at: DateTime<Utc>,
+    pub state: DeliveryState,
+    pub attempts: i32,
+    pub next_at: Option<DateTime<Utc>>,
+    pub delivered_at: Option<DateTime<Utc>>,
+    pub attempted_at: Option<DateTime<Utc>>,
+    /// Status of the last answer.
+    pub status: Option<i32>,
+    /// Reason why the last attempt failed.
+    pub error: Option<String>,
+}
+
+impl Store {
+    /// The newest deliveries of an endpoint before `before`, at most `limit`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn webhook_deliveries(
+        &self,
+        of: EndpointOf,
+        state: Option<DeliveryState>,
+        before: Option<Uuid>,
+        limit: i64,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select d.id, d.type as event, d.execution_id, d.request_id, d.occurred_at, d.attempts, d.next_at,
+                d.delivered_at, d.attempted_at, d.status, d.error
+            from webhook_endpoints w join webhook_deliveries d on d.endpoint_id = w.id
+            where w.id = $1 and w.tenant_id = $2 and ($4::uuid is null or d.id < $4)
+                and case $3::text
+                    when 'waiting' then d.next_at is not null
+                    when 'delivered' then d.next_at is null and d.delivered_at is not null
+                    when 'failed' then d.next_at is null and d.delivered_at is null
+                    else true
+                end
+            order by d.id desc
+            limit $5
+            "#,
+            of.id,
+            of.tenant.0,
+            state.map(DeliveryState::as_str),
+            before,
+            limit,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| Delivery {
+                id: row.id,
+                event: row.event,
+                execution: row.execution_id.map(ExecutionId),
+                request: row.request_id,
+                occurred_at: row.occurred_at,
+                state: match (row.next_at, row.delivered_at) {
+                    (Some(_), _) => DeliveryState::Waiting,
+                    (None, Some(_)) => DeliveryState::Delivered,
+                    (None, None) => DeliveryState::Failed,
+                },
+                attempts: row.attempts,
+                next_at: row.next_at,
+                delivered_at: row.delivered_at,
+                attempted_at: row.attempted_at,
+                status: row.status,
+                error: row.error,
+            })
+            .collect())
+    }
+
+    /// Stores an event of the type [`EventType::Test`] for an endpoint. Returns its id, or `None` if the tenant has no
+    /// such endpoint, or it is disabled.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn test_webhook(&self, of: EndpointOf) -> Result<Option<Uuid>, StoreError> {
+        let id = sqlx::query_scalar!(
+            r#"
+            insert into webhook_deliveries (id, endpoint_id, type, occurred_at, next_at, expires_at)
+            select longhaul_uuid(), w.id, $3, t.now, t.now, t.now + interval '72 hours'
+            from webhook_endpoints w, lateral (select longhaul_now() as now) t
+            where w.id = $1 and w.tenant_id = $2 and w.disabled_at is null
+            returning id
+            "#,
+            of.id,
+            of.tenant.0,
+            EventType::Test.as_str(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(id)
+    }
+
+    /// Sends again, for 72 hours from now: the delivery `only`, or else those that were given up and occurred at
+    /// `since` or later, the oldest 10,000. Returns their number.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn redeliver(
+        &self,
+        of: EndpointOf,
+        only: Option<Uuid>,
+        since: Option<DateTime<Utc>>,
+    ) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            r#"
+            update webhook_deliveries d
+            set next_at = t.now, expires_at = t.now + interval '72 hours', attempts = 0
+            from (select longhaul_now() as now) t
+            where d.id in (
+                select o.id from webhook_endpoints w join webhook_deliveries o on o.endpoint_id = w.id
+                where w.id = $1 and w.tenant_id = $2 and o.next_at is null
+                    and case when $3::uuid is null then o.delivered_at is null and o.occurred_at >= $4 else o.id = $3 end
+                order by o.id limit $5
+            )
+            "#,
+            of.id,
+            of.tenant.0,
+            only,
+            since,
+            MAX_REDELIVERED,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected())
+    }
+
+    /// Gives up deliveries whose time is over, and deletes up to `limit` that are over and older than 14 days. Returns
+    /// the number given up.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn tidy_deliveries(&self, limit: i64) -> Result<u64, StoreError> {
+        let given_up = sqlx::query!(
+            r#"
+            update webhook_deliveries set next_at = null, error = coalesce(error, 'it was not attempted in time')
+            where id in (
+                select id from webhook_deliveries
+                where next_at is not null and expires_at < longhaul_now() limit $1 for update skip locked
+            )
+            "#,
+            limit,
+        )
+        .execute(&self.pool)
+        .await?;
+        sqlx::query!(
+            r#"
+            delete from webhook_deliveries where id in (
+                select id from webhook_deliveries
+                where id < longhaul_uuid_floor(longhaul_now() - $1 * interval '1 day') and next_at is null
+                order by id limit $2
+            )
+            "#,
+            f64::from(KEEP_DAYS),
+            limit,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(given_up.rows_affected())
+    }
+}

@@ -1,0 +1,223 @@
+//! Endpoints as their owners write, read and delete them.
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::domain::TenantId;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+use uuid::Uuid;
+
+use super::{EndpointOf, EventType};
+use crate::{Store, StoreError};
+
+/// An endpoint as its owner writes it.
+#[derive(Debug, Clone, Copy)]
+pub struct WrittenEndpoint<'a> {
+    pub of: EndpointOf,
+    pub url: &'a str,
+    pub description: Option<&'a str>,
+    pub types: &'a [EventType],
+    pub is_enabled: bool,
+}
+
+/// Result of an endpoint's creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Created {
+    Created,
+    /// The tenant has as many endpoints as it may.
+    TooMany,
+}
+
+/// Reason why nothing is sent to an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum DisabledBecause {
+    /// Its owner switched it off.
+    Caller,
+    /// No attempt succeeded for too long.
+    Failures,
+    /// It answered 410.
+    Gone,
+}
+
+longhaul_shared::named!(DisabledBecause);
+
+/// An endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    pub id: Uuid,
+    pub url: String,
+    pub description: Option<String>,
+    pub types: Vec<EventType>,
+    pub created_at: DateTime<Utc>,
+    /// Number of its secret.
+    pub secret_number: i32,
+    /// Time until which the secret before signs as well.
+    pub old_secret_until: Option<DateTime<Utc>>,
+    pub disabled: Option<(DateTime<Utc>, DisabledBecause)>,
+    /// First failure since the last success.
+    pub failing_since: Option<DateTime<Utc>>,
+    /// Newest success.
+    pub delivered_at: Option<DateTime<Utc>>,
+    /// Deliveries that wait.
+    pub waiting: i64,
+}
+
+struct Row {
+    id: Uuid,
+    url: String,
+    description: Option<String>,
+    types: Vec<String>,
+    created_at: DateTime<Utc>,
+    secret_number: i32,
+    old_secret_until: Option<DateTime<Utc>>,
+    disabled_at: Option<DateTime<Utc>>,
+    disabled_because: Option<String>,
+    failing_since: Option<DateTime<Utc>>,
+    delivered_at: Option<DateTime<Utc>>,
+    waiting: i64,
+}
+
+impl From<Row> for Endpoint {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id,
+            url: row.url,
+            description: row.description,
+            // A later release may know more types.
+            types: row.types.iter().filter_map(|name| EventType::parse(name)).collect(),
+            created_at: row.created_at,
+            secret_number: row.secret_number,
+            old_secret_until: row.old_secret_until,
+            disabled: row.disabled_at.zip(row.disabled_because.as_deref().and_then(DisabledBecause::parse)),
+            failing_since: row.failing_since,
+            delivered_at: row.delivered_at,
+            waiting: row.waiting,
+        }
+    }
+}
+
+fn names(types: &[EventType]) -> Vec<String> {
+    types.iter().map(|of| of.as_str().to_owned()).collect()
+}
+
+impl Store {
+    /// Creates an endpoint, unless the tenant has `max` of them.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn create_webhook(&self, new: &WrittenEndpoint<'_>, max: u32) -> Result<Created, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        // One at a time per tenant, so that two do not both find the last place.
+        let lock = format!("longhaul.webhooks {}", new.of.tenant.0);
+        sqlx::query!("select pg_advisory_xact_lock(hashtextextended($1, 0))", lock).execute(&mut *transaction).await?;
+        let created = sqlx::query!(
+            r#"
+            insert into webhook_endpoints (
+                id, tenant_id, url, description, types, created_at, disabled_at, disabled_because
+            )
+            select $1, $2, $3, $4, $5, t.now, case when not $6 then t.now end, case when not $6 then 'caller' end
+            from (select longhaul_now() as now) t
+            where (select count(*) from webhook_endpoints where tenant_id = $2) < $7
+            "#,
+            new.of.id,
+            new.of.tenant.0,
+            new.url,
+            new.description,
+            &names(new.types),
+            new.is_enabled,
+            i64::from(max),
+        )
+        .execute(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(if created.rows_affected() == 0 { Created::TooMany } else { Created::Created })
+    }
+
+    /// The endpoints of a tenant in the order of their creation, or the one with that id.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn webhooks(&self, tenant: TenantId, id: Option<Uuid>) -> Result<Vec<Endpoint>, StoreError> {
+        let rows = sqlx::query_as!(
+            Row,
+            r#"
+            select w.id, w.url, w.description, w.types, w.created_at, w.secret_number,
+                case when w.old_secret_until > longhaul_now() then w.old_secret_until end as old_secret_until,
+                w.disabled_at, w.disabled_because, w.failing_since, w.delivered_at,
+                -- As many as are worth counting.
+                (
+                    select count(*) from (
+                        select from webhook_deliveries d where d.endpoint_id = w.id and d.next_at is not null limit 10000
+                    ) counted
+                ) as "waiting!"
+            from webhook_endpoints w
+            where w.tenant_id = $1 and ($2::uuid is null or w.id = $2)
+            order by w.id
+            "#,
+            tenant.0,
+            id,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(Endpoint::from).collect())
+    }
+
+    /// Replaces an endpoint; its failures are forgotten. Returns false if the tenant has no such endpoint.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn replace_webhook(&self, new: &WrittenEndpoint<'_>) -> Result<bool, StoreError> {
+        let done = sqlx::query!(
+            r#"
+            update webhook_endpoints
+            set url = $3, description = $4, types = $5,
+                disabled_at = case when not $6 then coalesce(disabled_at, longhaul_now()) end,
+                disabled_because = case when not $6 then coalesce(disabled_because, 'caller') end,
+                failing_since = null, failures = 0, closed_until = null
+            where id = $1 and tenant_id = $2
+            "#,
+            new.of.id,
+            new.of.tenant.0,
+            new.url,
+            new.description,
+            &names(new.types),
+            new.is_enabled,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Gives an endpoint a new secret; the one before signs as well for `overlap_seconds`. Returns the new number, or
+    /// `None` if the tenant has no such endpoint.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn rotate_webhook(&self, of: EndpointOf, overlap_seconds: u32) -> Result<Option<i32>, StoreError> {
+        let number = sqlx::query_scalar!(
+            r#"
+            update webhook_endpoints
+            set secret_number = secret_number + 1,
+                old_secret_until = longhaul_now() + $3::float8 * interval '1 second'
+            where id = $1 and tenant_id = $2
+            returning secret_number
+            "#,
+            of.id,
+            of.tenant.0,
+            f64::from(overlap_seconds),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(number)
+    }
+
+    /// Deletes an endpoint with its deliveries. Returns false if the tenant has no such endpoint.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn delete_webhook(&self, of: EndpointOf) -> Result<bool, StoreError> {
+        let done = sqlx::query!("delete from webhook_endpoints where id = $1 and tenant_id = $2", of.id, of.tenant.0)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+}

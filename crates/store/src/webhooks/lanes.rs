@@ -1,0 +1,173 @@
+//! Lanes: an endpoint as the process that delivers to it holds it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::domain::{ExecutionId, TenantId};
+use strum::{EnumString, IntoStaticStr, VariantArray};
+use uuid::Uuid;
+
+use super::DisabledBecause;
+use crate::{Store, StoreError};
+
+/// An endpoint with something due, held by this process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    pub endpoint: Uuid,
+    pub tenant: TenantId,
+    pub url: String,
+    pub secret_number: i32,
+    /// True while the secret before signs as well.
+    pub signs_twice: bool,
+    /// True if nothing was delivered since its last failure, or ever.
+    pub is_doubtful: bool,
+    /// Token under which it is held.
+    pub token: Uuid,
+}
+
+/// A delivery whose time has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    pub id: Uuid,
+    /// Type of the event, as a later release may have written it.
+    pub event: String,
+    pub execution: Option<ExecutionId>,
+    pub request: Option<Uuid>,
+    pub occurred_at: DateTime<Utc>,
+}
+
+/// Result of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, EnumString, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum Outcome {
+    Delivered,
+    /// The endpoint works, and refused this delivery: it alone is tried again, after 5 s, 5 min, 30 min, 2 h, 5 h,
+    /// 10 h, 14 h and each 20 h.
+    Refused,
+    /// The endpoint does not work: its lane is closed for 5 s, and for twice as long after each further failure, up to
+    /// 5 min.
+    Away,
+    /// The endpoint answered 410: it is disabled.
+    Gone,
+}
+
+longhaul_shared::named!(Outcome);
+
+/// An attempt to store.
+#[derive(Debug, Clone)]
+pub struct Settled {
+    pub delivery: Uuid,
+    pub outcome: Outcome,
+    /// Status of the answer.
+    pub status: Option<u16>,
+    /// Reason of a failure.
+    pub error: Option<String>,
+}
+
+impl Store {
+    /// Takes up to `most` lanes with something due for `hold`, of them up to `most_doubtful` doubtful ones. Tenants
+    /// take turns.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn claim_lanes(
+        &self,
+        most: usize,
+        most_doubtful: usize,
+        hold: Duration,
+    ) -> Result<Vec<Lane>, StoreError> {
+        let token = Uuid::new_v4();
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let rows =
+            sqlx::query_file!("src/sql/claim_lanes.sql", token, count(most), count(most_doubtful), hold.as_secs_f64(),)
+                .fetch_all(&self.pool)
+                .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| Lane {
+                endpoint: row.id,
+                tenant: TenantId(row.tenant_id),
+                url: row.url,
+                secret_number: row.secret_number,
+                signs_twice: row.signs_twice,
+                is_doubtful: row.is_doubtful,
+                token,
+            })
+            .collect())
+    }
+
+    /// The deliveries of a lane whose time has come, oldest first, at most `most`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn due_deliveries(&self, lane: &Lane, most: usize) -> Result<Vec<Due>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select id, type as event, execution_id, request_id, occurred_at
+            from webhook_deliveries
+            where endpoint_id = $1 and next_at <= longhaul_now()
+            order by next_at
+            limit $2
+            "#,
+            lane.endpoint,
+            i64::try_from(most).unwrap_or(i64::MAX),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| Due {
+                id: row.id,
+                event: row.event,
+                execution: row.execution_id.map(ExecutionId),
+                request: row.request_id,
+                occurred_at: row.occurred_at,
+            })
+            .collect())
+    }
+
+    /// Stores attempts. Returns the reason if the endpoint is disabled by them: it answered 410, or nothing was
+    /// delivered for `patience`. Stores nothing if the lane is not held any more.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn settle_deliveries(
+        &self,
+        lane: &Lane,
+        settled: &[Settled],
+        patience: Duration,
+    ) -> Result<Option<DisabledBecause>, StoreError> {
+        let ids: Vec<Uuid> = settled.iter().map(|of| of.delivery).collect();
+        let outcomes: Vec<String> = settled.iter().map(|of| of.outcome.as_str().to_owned()).collect();
+        let statuses: Vec<Option<i32>> = settled.iter().map(|of| of.status.map(i32::from)).collect();
+        let errors: Vec<Option<String>> = settled.iter().map(|of| of.error.clone()).collect();
+        let disabled = sqlx::query_file_scalar!(
+            "src/sql/settle_deliveries.sql",
+            lane.endpoint,
+            lane.token,
+            &ids,
+            &outcomes,
+            &statuses as &[Option<i32>],
+            &errors as &[Option<String>],
+            patience.as_secs_f64(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(disabled.flatten().as_deref().and_then(DisabledBecause::parse))
+    }
+
+    /// Gives a lane back.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn release_lane(&self, lane: &Lane) -> Result<(), StoreError> {
+        sqlx::query!(
+            "update webhook_endpoints set lane_until = clock_timestamp() where id = $1 and lane_token = $2",
+            lane.endpoint,
+            lane.token,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Webhooks: endpoints of tenants, and the outbox of what they are told (docs/adr/0056-webhooks.md).
+//!
+//! Invariants: the outbox row is written by the transaction of the transition that it tells of; one process at a time
+//! delivers to an endpoint; a row stays due until it was delivered, or 72 hours have passed.
+
+mod deliveries;
+mod endpoints;
+mod lanes;
+
+use longhaul_shared::domain::TenantId;
+use strum::{EnumString, IntoStaticStr, VariantArray};
+use uuid::Uuid;
+
+pub use deliveries::{Delivery, DeliveryState};
+pub use endpoints::{Created, DisabledBecause, Endpoint, WrittenEndpoint};
+pub use lanes::{Due, Lane, Outcome, Settled};
+
+/// Type of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+pub enum EventType {
+    #[strum(serialize = "execution.finished")]
+    ExecutionFinished,
+    #[strum(serialize = "execution.failed")]
+    ExecutionFailed,
+    /// It killed its workers again and again.
+    #[strum(serialize = "execution.quarantined")]
+    ExecutionQuarantined,
+    #[strum(serialize = "approval.requested")]
+    ApprovalRequested,
+    #[strum(serialize = "question.asked")]
+    QuestionAsked,
+    /// A call waits for its result from the caller.
+    #[strum(serialize = "tool_call.requested")]
+    ToolCallRequested,
+    /// A person asked for it, to try the endpoint. It is sent to every endpoint.
+    #[strum(serialize = "webhook.test")]
+    Test,
+}
+
+longhaul_shared::named!(EventType);
+
+impl EventType {
+    /// Types that an endpoint can choose.
+    pub fn choices() -> impl Iterator<Item = Self> {
+        Self::VARIANTS.iter().copied().filter(|of| *of != Self::Test)
+    }
+}
+
+/// An endpoint of one tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointOf {
+    pub tenant: TenantId,
+    pub id: Uuid,
+}

@@ -1,0 +1,146 @@
+//! The delivery of one process: it takes lanes with something due, and delivers to several at a time.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+use longhaul_shared::{guarded_client::GuardedClient, telemetry::metrics};
+use longhaul_store::{
+    Store, StoreError,
+    tenants::api_keys::Pepper,
+    webhooks::{DisabledBecause, Lane, Outcome, Settled},
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Instant, MissedTickBehavior, interval},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{attempt::attempt, signature::secret};
+
+/// Lanes of one process at a time, and how many of them may be doubtful.
+const MAX_LANES: usize = 64;
+const MAX_DOUBTFUL: usize = 32;
+/// Deliveries of one lane at a time, once one was delivered.
+const AT_ONCE: usize = 8;
+/// Interval of the look for lanes with something due.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Time after which a lane makes room for others.
+const TURN: Duration = Duration::from_secs(10);
+/// Time for which a lane is held beyond its turn and its last attempt.
+const SPARE: Duration = Duration::from_secs(30);
+/// Interval of giving up and deleting deliveries, and their number at a time.
+const TIDY_EVERY: Duration = Duration::from_secs(60);
+const TIDY_AT_ONCE: i64 = 10_000;
+
+#[derive(Debug, Clone, Copy)]
+pub struct WebhookOptions {
+    /// True if endpoints may have private addresses.
+    pub allow_private: bool,
+    /// Limit of one attempt.
+    pub timeout: Duration,
+    /// Time without a success after which an endpoint is disabled.
+    pub patience: Duration,
+}
+
+struct Delivery {
+    store: Store,
+    pepper: Pepper,
+    client: GuardedClient,
+    options: WebhookOptions,
+    shutdown: CancellationToken,
+}
+
+/// Delivers until `shutdown`, then completes the attempts under way.
+///
+/// # Errors
+/// The machine's TLS roots cannot be read; as a message.
+pub async fn deliver(
+    store: Store,
+    pepper: Pepper,
+    options: WebhookOptions,
+    shutdown: CancellationToken,
+) -> Result<(), String> {
+    let client = GuardedClient::new(options.allow_private)?;
+    let delivery = Arc::new(Delivery { store, pepper, client, options, shutdown: shutdown.clone() });
+    let (all, doubtful) = (Arc::new(Semaphore::new(MAX_LANES)), Arc::new(Semaphore::new(MAX_DOUBTFUL)));
+    let lanes = TaskTracker::new();
+    let (mut looks, mut tidies) = (interval(LOOK_EVERY), interval(TIDY_EVERY));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            _ = tidies.tick() => {
+                delivery.tidy().await;
+                continue;
+            }
+            () = shutdown.cancelled() => break,
+        }
+        let hold = TURN + options.timeout + SPARE;
+        let claimed = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold).await;
+        // Readiness reports the outage; what is due stays due.
+        for lane in claimed.unwrap_or_default() {
+            // Nobody else takes permits, so there is one for each claimed lane.
+            let permit = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_owned().ok();
+            let permits = [permit(&all), lane.is_doubtful.then(|| permit(&doubtful)).flatten()];
+            lanes.spawn(run_lane(Arc::clone(&delivery), lane, permits));
+        }
+    }
+    lanes.close();
+    lanes.wait().await;
+    Ok(())
+}
+
+async fn run_lane(delivery: Arc<Delivery>, lane: Lane, _permits: [Option<OwnedSemaphorePermit>; 2]) {
+    // What was not stored is delivered again once the lane is held no more.
+    if let Err(error) = delivery.serve(&lane).await {
+        tracing::warn!(%error, webhook.id = %lane.endpoint, "deliveries were not stored");
+    }
+    if let Err(error) = delivery.store.release_lane(&lane).await {
+        tracing::warn!(%error, webhook.id = %lane.endpoint, "a lane is held until its time is over");
+    }
+}
+
+impl Delivery {
+    /// Delivers what is due on a lane until its turn is over or its endpoint fails.
+    async fn serve(&self, lane: &Lane) -> Result<(), StoreError> {
+        let numbers = [Some(lane.secret_number), lane.signs_twice.then(|| lane.secret_number - 1)];
+        let secrets: Vec<Vec<u8>> =
+            numbers.into_iter().flatten().map(|number| secret(&self.pepper, lane.endpoint, number)).collect();
+        let until = Instant::now() + TURN;
+        let mut at_once = 1;
+        while Instant::now() < until && !self.shutdown.is_cancelled() {
+            let due = self.store.due_deliveries(lane, at_once).await?;
+            if due.is_empty() {
+                break;
+            }
+            let attempts = due.iter().map(|due| attempt(&self.client, &lane.url, &secrets, due, self.options.timeout));
+            let settled: Vec<Settled> = join_all(attempts).await;
+            settled.iter().for_each(|of| metrics::webhook_attempt(of.outcome.as_str()));
+            if let Some(because) = self.store.settle_deliveries(lane, &settled, self.options.patience).await? {
+                tell_disabled(lane, because);
+            }
+            if settled.iter().any(|of| matches!(of.outcome, Outcome::Away | Outcome::Gone)) {
+                break;
+            }
+            at_once = AT_ONCE;
+        }
+        Ok(())
+    }
+
+    async fn tidy(&self) {
+        match self.store.tidy_deliveries(TIDY_AT_ONCE).await {
+            Ok(given_up) => metrics::webhooks_given_up(given_up),
+            Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
+        }
+    }
+}
+
+fn tell_disabled(lane: &Lane, because: DisabledBecause) {
+    metrics::webhook_disabled(because.as_str());
+    tracing::warn!(
+        webhook.id = %lane.endpoint,
+        tenant.id = %lane.tenant.0,
+        reason = because.as_str(),
+        "a webhook is disabled"
+    );
+}
