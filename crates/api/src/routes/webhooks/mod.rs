@@ -2,6 +2,7 @@
 
 pub(crate) mod create;
 pub(crate) mod deliveries;
+mod error;
 pub(crate) mod read;
 pub(crate) mod redeliver;
 pub(crate) mod remove;
@@ -13,6 +14,7 @@ mod view;
 use longhaul_store::webhooks::{Endpoint, EndpointOf};
 use uuid::Uuid;
 
+pub(crate) use error::WebhookError;
 pub(crate) use request::{RedeliverBody, RotateBody, WebhookBody};
 
 use crate::{
@@ -20,24 +22,6 @@ use crate::{
     error::{ApiError, ApiResult},
     state::ApiState,
 };
-
-/// Errors of webhooks. Each is a conflict.
-#[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum WebhookError {
-    #[error("there are {max} webhooks, which is as many as there may be; delete one")]
-    TooMany { max: u32 },
-    #[error("the webhook is disabled, and nothing is sent to it; replace it with `enabled: true`")]
-    Disabled,
-}
-
-impl WebhookError {
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::TooMany { .. } => "too_many_webhooks",
-            Self::Disabled => "webhook_disabled",
-        }
-    }
-}
 
 /// The id in the path, of the caller's tenant. A malformed one is not found.
 fn own(principal: &Principal, id: &str) -> ApiResult<EndpointOf> {

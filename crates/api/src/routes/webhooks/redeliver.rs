@@ -31,11 +31,12 @@ pub(crate) async fn redeliver(
 ) -> ApiResult<Json<RedeliveredView>> {
     principal.need(Scope::ExecutionsWrite)?;
     let of = own(&principal, &id)?;
+    let endpoint = find(&state, of).await?;
     let body: RedeliverBody = read_json(&headers, body, BODY_LIMIT).await?;
     if body.delivery_id.is_some() == body.failed_since.is_some() {
         return Err(ApiError::invalid("", "needs either `delivery_id` or `failed_since`"));
     }
-    if find(&state, of).await?.disabled.is_some() {
+    if endpoint.disabled.is_some() {
         return Err(ApiError::Webhook(WebhookError::Disabled));
     }
     let redelivered = state.store.redeliver(of, body.delivery_id, body.failed_since).await?;

@@ -30,6 +30,7 @@ pub(crate) async fn rotate(
 ) -> ApiResult<Json<WebhookSecretView>> {
     principal.need(Scope::ExecutionsWrite)?;
     let of = own(&principal, &id)?;
+    find(&state, of).await?;
     let body: RotateBody = read_optional(&headers, body).await?;
     let rotated = state.store.rotate_webhook(of, body.overlap_seconds.unwrap_or(OVERLAP)).await?;
     rotated.ok_or(ApiError::NotFound("webhook"))?;
