@@ -45,7 +45,7 @@ pub(crate) async fn attempt(
     }
 }
 
-/// A thin event: whoever receives it asks the API for the rest.
+/// A thin event: the receiver asks the API for the rest.
 fn body(due: &Due) -> String {
     let mut data = json!({});
     if let Some(execution) = due.execution {

@@ -11,9 +11,10 @@ use longhaul_store::{
 };
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
     time::{Instant, MissedTickBehavior, interval},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{attempt::attempt, signature::secret};
 
@@ -63,7 +64,7 @@ pub async fn deliver(
     let client = GuardedClient::new(options.allow_private)?;
     let delivery = Arc::new(Delivery { store, pepper, client, options, shutdown: shutdown.clone() });
     let (all, doubtful) = (Arc::new(Semaphore::new(MAX_LANES)), Arc::new(Semaphore::new(MAX_DOUBTFUL)));
-    let lanes = TaskTracker::new();
+    let mut lanes = JoinSet::new();
     let (mut looks, mut tidies) = (interval(LOOK_EVERY), interval(TIDY_EVERY));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -75,18 +76,18 @@ pub async fn deliver(
             }
             () = shutdown.cancelled() => break,
         }
+        while lanes.try_join_next().is_some() {}
         let hold = TURN + options.timeout + SPARE;
         let claimed = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold).await;
         // Readiness reports the outage; what is due stays due.
         for lane in claimed.unwrap_or_default() {
-            // Nobody else takes permits, so there is one for each claimed lane.
+            // Permits are taken here alone, so there is one for each claimed lane.
             let permit = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_owned().ok();
             let permits = [permit(&all), lane.is_doubtful.then(|| permit(&doubtful)).flatten()];
             lanes.spawn(run_lane(Arc::clone(&delivery), lane, permits));
         }
     }
-    lanes.close();
-    lanes.wait().await;
+    lanes.join_all().await;
     Ok(())
 }
 
