@@ -21,7 +21,7 @@ use longhaul_shared::config::Config;
 
 /// Longhaul runs LLM-agent executions to completion.
 #[derive(Debug, Parser)]
-#[command(version, propagate_version = true, after_help = EXIT_CODES, after_long_help = help())]
+#[command(name = "longhaul", version, propagate_version = true, after_help = EXIT_CODES, after_long_help = help())]
 struct Cli {
     #[command(flatten)]
     context: Context,

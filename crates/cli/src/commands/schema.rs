@@ -100,7 +100,7 @@ pub fn markdown() -> String {
 }
 
 fn section(name: &str, of: &Value) -> String {
-    let mut text = format!("\n### {name}\n\n{}\n", one_line(&of["description"]));
+    let mut text = format!("\n### {name}\n\n{}\n", wrapped(&of["description"]));
     let Some(fields) = of["properties"].as_object() else {
         text.push_str(&format!("\n{}\n", shape(of)));
         return text;
@@ -120,10 +120,30 @@ fn section(name: &str, of: &Value) -> String {
     text
 }
 
+/// Words of a description, up to its first example.
+fn words(description: &Value) -> impl Iterator<Item = &str> {
+    let text = description.as_str().unwrap_or_default();
+    text.split("```").next().unwrap_or_default().split_whitespace()
+}
+
 /// A description on one line, as the cell of a table holds it.
 fn one_line(description: &Value) -> String {
-    let words = description.as_str().unwrap_or_default().split_whitespace();
-    words.collect::<Vec<_>>().join(" ").replace('|', "\\|")
+    words(description).collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// A description in lines of at most 120 characters.
+fn wrapped(description: &Value) -> String {
+    let (mut text, mut column) = (String::new(), 0);
+    for word in words(description) {
+        let length = word.chars().count();
+        let fits = column == 0 || column + 1 + length <= 120;
+        if column > 0 {
+            text.push(if fits { ' ' } else { '\n' });
+        }
+        column = if fits && column > 0 { column + 1 + length } else { length };
+        text.push_str(word);
+    }
+    text
 }
 
 /// What a value may be, in words.
