@@ -68,7 +68,7 @@ async fn filters_retry_each_failed_execution_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_can_be_submitted_and_what_was_done_is_listed() {
+async fn definitions_agents_and_steps_are_listed() {
     let mut fleet = Fleet::start().await;
     let shell = Shell::open(&mut fleet).await;
     fleet.apply(&agent("a"), &definition("d", &[])).await;

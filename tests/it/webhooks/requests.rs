@@ -19,7 +19,7 @@ async fn unfit_webhooks_are_refused_and_change_nothing() {
         (json!({"url": "https://example.org", "types": ["webhook.test"]}), "/types/0"),
         (json!({"url": "https://example.org", "types": []}), "/types"),
         (json!({"url": "https://example.org", "description": "a\u{0}b"}), "/description"),
-        (json!({"url": "https://example.org", "secret": "mine"}), ""),
+        (json!({"url": "https://example.org", "secret": "mine"}), "/secret"),
     ] {
         let answer = api.acme.post("/v1/webhooks", &body).await;
         assert_eq!((answer.status, answer.paths()), (422, vec![path]), "{body}: {}", answer.text);
