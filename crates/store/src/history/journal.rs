@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use longhaul_sdk::Usd;
 use serde_json::Value;
-use strum::{EnumString, IntoStaticStr};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) use super::hash::hash;
 pub type MessageBytes = Arc<[u8]>;
 
 /// Kind of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum StepKind {
     /// Retrieval before the first turn.
@@ -58,7 +58,7 @@ impl StepKind {
 }
 
 /// State of a step (core-rules 6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum StepState {
     /// Recorded before its result: it may have happened.

@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use longhaul_sdk::ToolEffect;
 use serde::Deserialize;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::{
     StoreError,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Known state of a call's effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum EffectState {
     /// It may have begun; its end is not known.
