@@ -1,12 +1,13 @@
 //! Results and call records of a search, with the keys of the agent execution contract in their order.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{Preprocessing, SearchMethod};
 
 /// Meaning of a provider's score.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScoreKind {
     /// Smaller is closer; the similarity is 1 minus the distance.
@@ -24,7 +25,7 @@ pub enum ScoreKind {
 }
 
 /// Meaning of a relevance, independent of the provider. Larger is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RelevanceKind {
     /// Similarity of embeddings. May be negative.
@@ -36,7 +37,7 @@ pub enum RelevanceKind {
 }
 
 /// Components of a hybrid score.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RelevanceComponents {
     /// Similarity from semantic search.
     pub semantic_score: f64,
@@ -44,7 +45,8 @@ pub struct RelevanceComponents {
     pub keyword_score: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A chunk that a search found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RetrievedItem {
     /// Id of the chunk. For a chunk ingested by Longhaul, the document's id and the chunk's number.
     pub id: String,
