@@ -4,6 +4,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use longhaul_shared::domain::{ExecutionStatus, RuntimeProfile, noted::CallList};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
@@ -16,11 +17,16 @@ pub fn timestamp(at: DateTime<Utc>) -> String {
 }
 
 /// Calls of a run, by list.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionCalls")]
 pub struct Calls {
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub tool_calls: Vec<Box<RawValue>>,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub embedding_calls: Vec<Box<RawValue>>,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub retrieval_calls: Vec<Box<RawValue>>,
+    #[schemars(with = "Vec<Map<String, Value>>")]
     pub model_calls: Vec<Box<RawValue>>,
 }
 
@@ -49,7 +55,8 @@ impl FromIterator<CallItem> for Calls {
 }
 
 /// Result of a successful run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionResult")]
 pub struct ResultView {
     pub output_text: String,
     #[serde(flatten)]
@@ -57,7 +64,8 @@ pub struct ResultView {
 }
 
 /// Error of an unsuccessful run.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionFailure")]
 pub struct RecordedError {
     /// One of the nine codes, or `cancelled`.
     pub code: String,
@@ -68,8 +76,9 @@ pub struct RecordedError {
     pub details: ErrorDetails,
 }
 
-/// Details of a [`RecordedError`].
-#[derive(Debug, Clone, Default, Serialize)]
+/// Facts and calls of an unsuccessful run.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionDetails")]
 pub struct ErrorDetails {
     /// Facts of the failure.
     #[serde(flatten)]
@@ -86,10 +95,11 @@ impl ErrorDetails {
 }
 
 /// The record of an execution.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecution")]
 pub struct ExecutionView {
     pub id: String,
-    /// A [`ContractStatus`].
+    #[schemars(with = "ContractStatus")]
     pub status: &'static str,
     /// Agent, as requested.
     pub agent_ref: String,
@@ -97,7 +107,7 @@ pub struct ExecutionView {
     pub agent_version: String,
     /// Managed model id.
     pub model_ref: Option<String>,
-    /// `online` or `offline`.
+    #[schemars(with = "RuntimeProfile")]
     pub runtime_profile: &'static str,
     /// Time of acceptance.
     pub created_at: String,
@@ -193,7 +203,8 @@ impl Recorded {
 }
 
 /// Body of every error response: `{"error", "message"[, "details"]}`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionError")]
 pub struct ErrorBody {
     /// Stable code.
     pub error: String,
