@@ -7,12 +7,14 @@ use longhaul_store::{
         events::Event,
         read::{Bodies, RecordedStep},
     },
+    human_requests::HumanRequest,
     tenants::scope::TenantScope,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     caller_tools::CallerTools,
+    frame_data::ToolUseFrame,
     frames::{Frame, Hiding, calls_of, results_of, step_of, tool_use},
 };
 use crate::{
@@ -29,11 +31,9 @@ impl CallerTools {
         (scope, execution): (&TenantScope, ExecutionId),
         event: &Event,
     ) -> ApiResult<Option<Frame>> {
-        let Some(mut frame) = pending_below(state, scope, event).await? else { return Ok(None) };
+        let Some(request) = request_of(state, scope, event).await? else { return Ok(None) };
         let turn = state.store.last_turn(execution, event.seq).await?;
-        frame.data.insert("turn".into(), number(turn.as_ref()));
-        frame.data.remove("execution_id");
-        Ok(Some(frame))
+        pending_use(&request, number(turn.as_ref()), None).map(Some)
     }
 
     /// The frame of a call that ended and never waited for the caller; `result` is its step.
@@ -56,7 +56,7 @@ impl CallerTools {
             return Ok(None);
         };
         let call = calls_of(&step)?.into_iter().find(|call| call.id == call_id);
-        Ok(call.map(|call| tool_use(&call, &number(Some(&turn)), hiding)))
+        Ok(call.map(|call| tool_use(&call, number(Some(&turn)), hiding)))
     }
 }
 
@@ -67,20 +67,33 @@ pub(super) fn is_call_of_caller(event: &Event) -> bool {
 
 /// The frame of a call below the execution in its tree. Its result is posted to the execution that made the call.
 pub(super) async fn pending_below(state: &ApiState, scope: &TenantScope, event: &Event) -> ApiResult<Option<Frame>> {
+    let Some(request) = request_of(state, scope, event).await? else { return Ok(None) };
+    pending_use(&request, None, Some(request.execution_id.to_string())).map(Some)
+}
+
+/// The request that an event is about, if it still exists.
+async fn request_of(state: &ApiState, scope: &TenantScope, event: &Event) -> ApiResult<Option<HumanRequest>> {
     let id = event.data.as_ref().and_then(|data| data["id"].as_str()?.parse::<HumanRequestId>().ok());
     let Some(id) = id else { return Ok(None) };
-    let Some(request) = state.store.get_request(scope, RequestKind::ToolCall, id).await? else { return Ok(None) };
+    Ok(state.store.get_request(scope, RequestKind::ToolCall, id).await?)
+}
+
+fn pending_use(request: &HumanRequest, turn: Option<u32>, execution_id: Option<String>) -> ApiResult<Frame> {
     let input: Value = serde_json::from_str(raw(&request.arguments)?.get()).map_err(|_| ApiError::Internal)?;
-    Ok(Some(Frame::new(
-        "tool_use",
-        json!({
-            "tool": request.tool, "input": input, "call_id": request.call_id, "execution_id": request.execution_id,
-            "pending": true, "hash": hex::encode(request.hash), "expires_at": request.expires_at,
-        }),
-    )))
+    let data = ToolUseFrame {
+        tool: request.tool.clone(),
+        input,
+        call_id: request.call_id.clone(),
+        turn,
+        pending: true,
+        hash: Some(hex::encode(request.hash)),
+        expires_at: Some(request.expires_at),
+        execution_id,
+    };
+    Ok(Frame::new("tool_use", data))
 }
 
 /// Number of the turn that an event is about.
-fn number(turn: Option<&Event>) -> Value {
-    turn.and_then(|turn| turn.data.as_ref()?.get("turn").cloned()).unwrap_or_default()
+fn number(turn: Option<&Event>) -> Option<u32> {
+    turn?.data.as_ref()?.get("turn")?.as_u64()?.try_into().ok()
 }

@@ -35,6 +35,7 @@ use super::{
     caller_tools::CallerTools,
     create::{Beginning, begin},
     find,
+    frame_data::{AttemptResetFrame, DeltaFrame, DoneFrame, FailureFrame, TokenUsage},
     frames::{Frame, Hiding, Place, of_call, of_event, of_turn, step_of},
     messages::{Beyond, Content, Message, submit},
 };
@@ -256,7 +257,7 @@ impl Chat {
     fn reset(&mut self, turn: u32) {
         (self.turn, self.told) = (turn, 0);
         let place = Place { execution: self.execution, seq: self.skip.seq, frame: 0 };
-        self.ready.push_back(Frame::new("attempt_reset", json!({ "turn": turn })).encode(self.session, place));
+        self.ready.push_back(Frame::new("attempt_reset", AttemptResetFrame { turn }).encode(self.session, place));
     }
 
     /// The next event; `None` after `done`, or if the process stops or the reader was too slow.
@@ -311,7 +312,7 @@ impl Chat {
             return;
         }
         self.told += delta.text.len();
-        let data = json!({ "text": delta.text, "turn": delta.turn, "offset": delta.offset });
+        let data = DeltaFrame { text: delta.text, turn: delta.turn, offset: delta.offset };
         let place = Place { execution: self.execution, seq: self.skip.seq, frame: 0 };
         self.ready.push_back(Frame::new("delta", data).encode(self.session, place));
     }
@@ -327,7 +328,7 @@ impl Chat {
                 // Later pieces of this turn are void.
                 (self.turn, self.told) = (number, RECORDED);
                 match (self.step(seq).await?, &self.hiding) {
-                    (Some(step), Some(hiding)) => of_turn(&step, (&turn, told), hiding, &self.rules.caller)?,
+                    (Some(step), Some(hiding)) => of_turn(&step, (number, told), hiding, &self.rules.caller)?,
                     (_, _) => Vec::new(),
                 }
             }
@@ -384,15 +385,17 @@ impl Chat {
         let reason = StopReason::of_end(summary.status, summary.failure_code.as_deref());
         let mut frames = Vec::new();
         if summary.status == ExecutionStatus::Failed {
-            let (code, message) = (&summary.failure_code, &summary.failure_summary);
-            frames.push(Frame::new("error", json!({ "code": code, "message": message })));
+            let data = FailureFrame { code: summary.failure_code, message: summary.failure_summary };
+            frames.push(Frame::new("error", data));
         }
-        let usage = json!({
-            "input": summary.input_tokens, "output": summary.output_tokens, "cached": summary.cached_tokens,
-            "cache_write": summary.cache_write_tokens,
-        });
-        let done = json!({ "token_usage": usage, "stop_reason": reason.as_str(), "execution_id": self.execution.0 });
-        frames.push(Frame::new("done", done));
+        let token_usage = TokenUsage {
+            input: summary.input_tokens,
+            output: summary.output_tokens,
+            cached: summary.cached_tokens,
+            cache_write: summary.cache_write_tokens,
+        };
+        let (stop_reason, execution_id) = (reason.as_str(), self.execution.to_string());
+        frames.push(Frame::new("done", DoneFrame { token_usage, stop_reason, execution_id }));
         self.send(summary.event_seq + 1, frames);
         Ok(())
     }

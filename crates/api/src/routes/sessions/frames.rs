@@ -7,9 +7,13 @@ use axum::response::sse::Event as SseEvent;
 use longhaul_sdk::approvals::ApprovalsSpec;
 use longhaul_shared::domain::{ExecutionId, SessionId, ToolCall, message::Message, redaction::Secrets};
 use longhaul_store::history::{body, events::Event, read::RecordedStep};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::caller_tools::CallerTools;
+use super::{
+    caller_tools::CallerTools,
+    frame_data::{DeltaFrame, EventFrame, ToolResultFrame, ToolUseFrame},
+};
 use crate::error::{ApiError, ApiResult};
 
 /// Place in a chat's stream: frames after frame `frame` of event `seq`.
@@ -44,9 +48,11 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    pub(super) fn new(name: &'static str, data: Value) -> Self {
-        let Value::Object(data) = data else { return Self { name, data: Map::new() } };
-        Self { name, data }
+    pub(super) fn new(name: &'static str, data: impl Serialize) -> Self {
+        match serde_json::to_value(data) {
+            Ok(Value::Object(data)) => Self { name, data },
+            Ok(_) | Err(_) => Self { name, data: Map::new() },
+        }
     }
 
     /// The frame on the wire. Text under way has no id: it is no history.
@@ -82,9 +88,19 @@ pub(super) fn step_of(event: &Event) -> Option<i32> {
 }
 
 /// The frame that announces a call.
-pub(super) fn tool_use(call: &ToolCall, turn: &Value, hiding: &Hiding) -> Frame {
+pub(super) fn tool_use(call: &ToolCall, turn: Option<u32>, hiding: &Hiding) -> Frame {
     let input = hiding.hide(&call.name, &call.arguments);
-    Frame::new("tool_use", json!({ "tool": call.name, "input": input, "call_id": call.id, "turn": turn }))
+    let data = ToolUseFrame {
+        tool: call.name.clone(),
+        input,
+        call_id: call.id.clone(),
+        turn,
+        pending: false,
+        hash: None,
+        expires_at: None,
+        execution_id: None,
+    };
+    Frame::new("tool_use", data)
 }
 
 /// The calls of a recorded turn.
@@ -121,7 +137,7 @@ pub(super) fn results_of(step: &RecordedStep) -> ApiResult<Vec<(String, String)>
 /// The step cannot be read.
 pub(super) fn of_turn(
     step: &RecordedStep,
-    (turn, told): (&Value, usize),
+    (turn, told): (u32, usize),
     hiding: &Hiding,
     caller: &CallerTools,
 ) -> ApiResult<Vec<Frame>> {
@@ -129,10 +145,10 @@ pub(super) fn of_turn(
     for stored in &step.appends {
         let Message::Assistant { text, calls, .. } = message(stored)? else { continue };
         if let Some(rest) = text.get(told..).filter(|rest| !rest.is_empty()) {
-            frames.push(Frame::new("delta", json!({ "text": rest, "turn": turn, "offset": told })));
+            frames.push(Frame::new("delta", DeltaFrame { text: rest.to_owned(), turn, offset: told }));
         }
         let own = calls.iter().filter(|call| !caller.has(&call.name));
-        frames.extend(own.map(|call| tool_use(call, turn, hiding)));
+        frames.extend(own.map(|call| tool_use(call, Some(turn), hiding)));
     }
     Ok(frames)
 }
@@ -145,16 +161,15 @@ pub(super) fn of_call(step: &RecordedStep) -> ApiResult<Vec<Frame>> {
     let mut frames = Vec::new();
     for stored in &step.appends {
         let Message::Tool { call_id, name, text, is_error, .. } = message(stored)? else { continue };
-        let data = json!({ "tool": name, "output": text, "call_id": call_id, "is_error": is_error });
-        frames.push(Frame::new("tool_result", data));
+        frames.push(Frame::new("tool_result", ToolResultFrame { tool: name, output: text, call_id, is_error }));
     }
     Ok(frames)
 }
 
 /// The frame of an event that holds all there is to say.
 pub(super) fn of_event(event: &Event) -> Option<Frame> {
-    let data = event.data.clone().unwrap_or_else(|| json!({}));
-    let is_call = data["request"] == "tool_call";
+    let data = event.data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    let is_call = data.get("request").is_some_and(|request| request == "tool_call");
     let name = match event.kind.as_str() {
         "child_request" => "approval_request",
         // As with calls of the execution itself, a result that was posted or not is no frame.
@@ -167,9 +182,7 @@ pub(super) fn of_event(event: &Event) -> Option<Frame> {
         "submitted" | "claimed" | "parked" | "woken" | "provider_down" | "fallback" | "compressed" => "status",
         _ => return None,
     };
-    let mut frame = Frame::new(name, data);
-    frame.data.insert("event".into(), json!(event.kind));
-    Some(frame)
+    Some(Frame::new(name, EventFrame { event: event.kind.clone(), data }))
 }
 
 fn message(stored: &[u8]) -> ApiResult<Message> {

@@ -7,6 +7,7 @@ pub(crate) mod chat;
 pub(crate) mod create;
 pub(crate) mod end;
 pub(crate) mod events;
+pub(crate) mod frame_data;
 mod frames;
 pub(crate) mod messages;
 pub(crate) mod read;
