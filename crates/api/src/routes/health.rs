@@ -21,15 +21,35 @@ const PING_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct Readiness {
     /// True if requests can be served: Postgres answers and has the schema of this release.
     ready: bool,
-    /// `up` or `down`.
-    #[schema(example = "up")]
-    postgres: &'static str,
-    /// `current`, `missing` (run `longhaul migrate`) or `unknown` while Postgres does not answer.
-    #[schema(example = "current")]
-    schema: &'static str,
-    /// `up`, `down` or `unknown`. Reported, never required: without Redis, workers poll Postgres.
-    #[schema(example = "up")]
-    redis: &'static str,
+    postgres: PostgresState,
+    schema: SchemaState,
+    redis: RedisState,
+}
+
+/// State of Postgres.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum PostgresState {
+    Up,
+    Down,
+}
+
+/// State of the database schema: `missing` before `longhaul migrate`, `unknown` while Postgres does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum SchemaState {
+    Current,
+    Missing,
+    Unknown,
+}
+
+/// State of Redis. Reported, never required: without Redis, workers poll Postgres.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum RedisState {
+    Up,
+    Down,
+    Unknown,
 }
 
 /// Checks that the process runs.
@@ -43,15 +63,15 @@ pub(crate) async fn healthz() -> &'static str {
     (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer, or has not the schema of this release", body = Readiness)))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
     let (postgres, schema) = match timeout(PING_LIMIT, state.store.has_schema()).await {
-        Ok(Ok(true)) => ("up", "current"),
-        Ok(Ok(false)) => ("up", "missing"),
-        Ok(Err(_)) | Err(_) => ("down", "unknown"),
+        Ok(Ok(true)) => (PostgresState::Up, SchemaState::Current),
+        Ok(Ok(false)) => (PostgresState::Up, SchemaState::Missing),
+        Ok(Err(_)) | Err(_) => (PostgresState::Down, SchemaState::Unknown),
     };
-    let ready = schema == "current";
+    let ready = schema == SchemaState::Current;
     let redis = match (state.hooks.queue)() {
-        QueueState::Up => "up",
-        QueueState::Down => "down",
-        QueueState::Unknown => "unknown",
+        QueueState::Up => RedisState::Up,
+        QueueState::Down => RedisState::Down,
+        QueueState::Unknown => RedisState::Unknown,
     };
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, postgres, schema, redis })).into_response()

@@ -39,10 +39,17 @@ pub(crate) struct DocumentsBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct IngestedView {
     id: String,
-    /// `stored`, or `unchanged` if the index already holds the same document.
-    status: &'static str,
+    status: IngestedStatus,
     /// Number of its chunks.
     chunks: usize,
+}
+
+/// Outcome for a document: `unchanged` if the index holds the same document already.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum IngestedStatus {
+    Stored,
+    Unchanged,
 }
 
 /// Outcomes, in the order of the documents.
@@ -54,7 +61,8 @@ pub(crate) struct Ingested {
 
 impl From<IngestedDocument> for IngestedView {
     fn from(of: IngestedDocument) -> Self {
-        Self { id: of.id, status: if of.is_stored { "stored" } else { "unchanged" }, chunks: of.chunks }
+        let status = if of.is_stored { IngestedStatus::Stored } else { IngestedStatus::Unchanged };
+        Self { id: of.id, status, chunks: of.chunks }
     }
 }
 
