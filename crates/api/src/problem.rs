@@ -25,9 +25,11 @@ pub struct Problem {
     pub detail: String,
     /// All violations of the request, at most 20.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Violation>, required = false)]
     pub errors: Option<Vec<Violation>>,
     /// The execution that the error is about.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
     pub execution_id: Option<String>,
 }
 
@@ -42,7 +44,7 @@ pub struct Violation {
     pub message: String,
     /// Stable name of the violation, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, required = false, example = "stale_hash")]
+    #[schema(value_type = String, required = false, example = "stale_hash")]
     pub code: Option<&'static str>,
 }
 

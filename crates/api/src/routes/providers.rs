@@ -14,6 +14,7 @@ use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read_json},
     error::{ApiError, ApiResult},
+    openapi::closed,
     state::ApiState,
 };
 
@@ -28,7 +29,8 @@ pub(crate) struct EndpointView {
     /// State of its circuit breaker: `closed`, `open` (no calls), `half_open` (one probe at a time) or
     /// `recovering` (waiting executions are released in growing portions).
     state: String,
-    /// Cause while it is not closed: `outage`, `quota` or `operator`.
+    /// Cause while it is not closed.
+    #[schema(value_type = Option<closed::BreakerCause>)]
     cause: Option<String>,
     /// The failure that opened it.
     failure_code: Option<String>,

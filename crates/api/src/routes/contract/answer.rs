@@ -11,6 +11,7 @@ use longhaul_shared::{
     sealing::SealError,
 };
 use longhaul_store::StoreError;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -137,7 +138,8 @@ pub(crate) fn of_problem(status: StatusCode, code: &str, detail: &str) -> (Statu
 }
 
 /// `{"execution": …}`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionEnvelope")]
 pub(crate) struct Envelope {
     pub(crate) execution: ExecutionView,
 }

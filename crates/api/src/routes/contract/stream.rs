@@ -18,6 +18,7 @@ use futures::stream;
 use longhaul_contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, ascii_json::ascii};
 use longhaul_store::{history::events::Event, tenants::scope::TenantScope};
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -41,7 +42,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const MAX_OPEN: usize = 1_000;
 
 /// Runs an agent and streams its progress.
-#[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = Object, description = "docs/reference/agent-execution-contract.md"),
+///
+/// Events and the schemas of their `data`: `status` (`AgentExecutionStatusFrame`), `delta`
+/// (`AgentExecutionDeltaFrame`), and at the end `complete` (`AgentExecutionCompleteFrame`) or `error`
+/// (`AgentExecutionErrorFrame`).
+#[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = ref("#/components/schemas/InternalAgentExecutionBody"), description = "docs/reference/agent-execution-contract.md"),
     responses(
         (status = 200, description = "`status`, `delta`, then `complete` or `error`", content((String = "text/event-stream"))),
         (status = 400, description = "`invalid_payload`: not a JSON object"),
@@ -106,8 +111,9 @@ async fn begin(
 }
 
 /// Data of an `error` frame: an error body with its status.
-#[derive(Debug, Serialize)]
-struct ErrorFrame {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionErrorFrame")]
+pub(crate) struct ErrorFrame {
     error: String,
     message: String,
     status_code: u16,
@@ -122,8 +128,9 @@ impl ErrorFrame {
 }
 
 /// Data of a `status` frame: an operation that runs or has ended.
-#[derive(Debug, Serialize)]
-struct StatusView {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionStatusFrame")]
+pub(crate) struct StatusView {
     id: String,
     kind: String,
     label: String,
@@ -135,14 +142,18 @@ struct StatusView {
     details: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
-struct Complete {
+/// Data of a `complete` frame.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionCompleteFrame")]
+pub(crate) struct Complete {
     execution: ExecutionView,
     status_code: u16,
 }
 
-#[derive(Debug, Serialize)]
-struct Delta {
+/// Data of a `delta` frame: the text of an agent without tools.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AgentExecutionDeltaFrame")]
+pub(crate) struct Delta {
     text: String,
 }
 

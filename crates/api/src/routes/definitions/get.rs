@@ -14,7 +14,7 @@ use crate::{
 /// Returns one definition with its input and output schema.
 #[utoipa::path(get, operation_id = "getDefinition", path = "/v1/definitions/{key}", tag = "definitions",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
-    responses((status = 200, description = "The version", body = VersionView)))]
+    responses((status = 200, description = "The version", body = ref("#/components/schemas/DefinitionVersionView"))))]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
     principal: Principal,
@@ -30,7 +30,7 @@ pub(crate) async fn definition(
 /// Returns one agent.
 #[utoipa::path(get, operation_id = "getAgent", path = "/v1/agents/{key}", tag = "agents",
     params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
-    responses((status = 200, description = "The version", body = VersionView)))]
+    responses((status = 200, description = "The version", body = ref("#/components/schemas/AgentVersionView"))))]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
     principal: Principal,

@@ -9,7 +9,7 @@ use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState}
 /// Lists the newest version of every definition that the caller sees.
 #[utoipa::path(get, operation_id = "listDefinitions", path = "/v1/definitions", tag = "definitions",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of keys", body = VersionPage)))]
+    responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/DefinitionVersionPage"))))]
 pub(crate) async fn definitions(
     State(state): State<ApiState>,
     principal: Principal,
@@ -23,7 +23,7 @@ pub(crate) async fn definitions(
 /// Lists the newest version of every agent that the caller sees.
 #[utoipa::path(get, operation_id = "listAgents", path = "/v1/agents", tag = "agents",
     params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of keys", body = VersionPage)))]
+    responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/AgentVersionPage"))))]
 pub(crate) async fn agents(
     State(state): State<ApiState>,
     principal: Principal,

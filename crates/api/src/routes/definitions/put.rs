@@ -37,7 +37,7 @@ pub(crate) const MAX_TOOLS: usize = 128;
 /// Puts a definition as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
+    responses((status = 201, description = "A new version", body = ref("#/components/schemas/DefinitionVersionView")), (status = 200, description = "Nothing changed", body = ref("#/components/schemas/DefinitionVersionView"))))]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
     principal: Principal,
@@ -64,7 +64,7 @@ pub(crate) async fn definition(
 /// Puts an agent as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putAgent", path = "/v1/agents/{key}", tag = "agents", request_body(content = ref("#/components/schemas/AgentSpec"), description = "The record, as in YAML"),
     params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "A new version", body = VersionView), (status = 200, description = "Nothing changed", body = VersionView)))]
+    responses((status = 201, description = "A new version", body = ref("#/components/schemas/AgentVersionView")), (status = 200, description = "Nothing changed", body = ref("#/components/schemas/AgentVersionView"))))]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
     principal: Principal,

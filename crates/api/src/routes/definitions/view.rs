@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::error::{ApiError, ApiResult};
 
-/// One version of an agent or a definition. A definition's `spec` has its `input_schema` and `output_schema`.
+/// One version of an agent or a definition.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct VersionView {
     #[schema(example = "invoice-extraction")]

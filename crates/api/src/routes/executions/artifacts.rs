@@ -48,28 +48,28 @@ impl From<StoredFile> for Artifact {
 
 /// The files of an execution, the oldest first; at most 1,000.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Artifacts {
+pub(crate) struct ArtifactPage {
     artifacts: Vec<Artifact>,
 }
 
 /// Lists the files that an execution's calls left. They live as long as the execution.
-#[utoipa::path(get, operation_id = "listArtifacts", path = "/v1/executions/{id}/artifacts", tag = "executions",
+#[utoipa::path(get, operation_id = "listArtifactPage", path = "/v1/executions/{id}/artifacts", tag = "executions",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Its files", body = Artifacts)))]
+    responses((status = 200, description = "Its files", body = ArtifactPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Principal,
     ExecutionPath(id): ExecutionPath,
-) -> ApiResult<Json<Artifacts>> {
+) -> ApiResult<Json<ArtifactPage>> {
     principal.need(Scope::ExecutionsRead)?;
     let artifacts = find(&state, &principal, id).await?.into_iter().map(Artifact::from).collect();
-    Ok(Json(Artifacts { artifacts }))
+    Ok(Json(ArtifactPage { artifacts }))
 }
 
 /// Downloads a file of an execution by its id, or the latest of its name; always as an attachment.
 #[utoipa::path(get, operation_id = "downloadArtifact", path = "/v1/executions/{id}/artifacts/{file}", tag = "executions",
     params(("id" = String, Path, description = "Id of the execution"), ("file" = String, Path, description = "Id or name of the file")),
-    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = Vec<u8>)))]
+    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = ref("#/components/schemas/Bytes"))))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Principal,

@@ -10,6 +10,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::closed,
     state::ApiState,
 };
 
@@ -20,11 +21,13 @@ pub(crate) struct AttemptView {
     worker_id: String,
     started_at: DateTime<Utc>,
     ended_at: DateTime<Utc>,
-    #[schema(example = "retrying")]
+    #[schema(value_type = closed::AttemptOutcome)]
     outcome: String,
+    #[schema(value_type = Option<closed::FailureClass>)]
     failure_class: Option<String>,
     failure_code: Option<String>,
     failure_summary: Option<String>,
+    #[schema(value_type = Option<closed::WaitReason>)]
     wait_reason: Option<String>,
 }
 

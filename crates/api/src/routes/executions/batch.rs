@@ -37,9 +37,11 @@ pub(crate) struct Verdict {
     status: u16,
     /// Id of the execution, if it was stored.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
     id: Option<String>,
     /// Reason of the refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Problem, required = false)]
     error: Option<Problem>,
 }
 

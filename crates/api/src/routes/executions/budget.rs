@@ -17,6 +17,7 @@ use crate::{
     body::{BODY_LIMIT, read, read_body},
     error::{ApiError, ApiResult, Violation},
     extract::ExecutionPath,
+    openapi::spec,
     state::ApiState,
 };
 
@@ -63,6 +64,7 @@ pub(crate) struct BudgetView {
     /// Executions that wait for the budget.
     waiting: i64,
     /// Behaviour when a cap is reached: `park` or `fail`.
+    #[schema(value_type = spec::OnExhausted)]
     on_exhausted: &'static str,
 }
 

@@ -28,6 +28,7 @@ use crate::{
     error::{ApiError, ApiResult},
     event_stream::{Frame, Subscription},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::closed,
     state::ApiState,
 };
 
@@ -41,7 +42,7 @@ pub(crate) struct EventView {
     /// Number of the event, from 1; the SSE `id`.
     seq: i32,
     at: DateTime<Utc>,
-    #[schema(example = "submitted")]
+    #[schema(value_type = closed::EventKind)]
     kind: String,
     #[schema(value_type = Option<Object>)]
     data: Option<Value>,
@@ -59,6 +60,12 @@ pub(crate) struct EventPage {
     resync: bool,
 }
 
+/// Data of the server-sent event `resync`: the events up to `last` are no longer kept. Read the execution itself.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ResyncEvent {
+    last: i32,
+}
+
 impl From<Event> for EventView {
     fn from(of: Event) -> Self {
         Self { seq: of.seq, at: of.at, kind: of.kind, data: of.data }
@@ -67,10 +74,12 @@ impl From<Event> for EventView {
 
 /// Lists or streams the events of an execution.
 ///
-/// With `Accept: text/event-stream` the answer is a stream that ends with the execution, otherwise a page.
+/// With `Accept: text/event-stream` the answer is a stream that ends with the execution, otherwise a page. In the
+/// stream, `event` is the kind, `id` the number and `data` an `EventView`; the event `resync` has a `ResyncEvent`. A
+/// comment follows after 15 s of silence, and `retry` is 1000.
 #[utoipa::path(get, operation_id = "listEvents", path = "/v1/executions/{id}/events", tag = "executions",
     params(("id" = String, Path, description = "Its id"),
-        ("Last-Event-ID" = Option<i32>, Header, description = "Events after this one"),
+        ("Last-Event-ID" = Option<String>, Header, description = "Number of an event: events after this one"),
         ("after" = Option<i32>, Query, description = "The same, for those who cannot set headers"),
         ("limit" = Option<i64>, Query, description = "Of a page: 1 to 1000; 200 when absent")),
     responses((status = 200, description = "Events in order", content((EventPage = "application/json"), (String = "text/event-stream"))),
@@ -155,7 +164,7 @@ impl Following {
             match frame {
                 Frame::Events(events) => self.ready = events.into_iter().rev().map(encode).collect(),
                 Frame::Resync { last } => {
-                    let data = serde_json::json!({ "last": last }).to_string();
+                    let data = serde_json::to_string(&ResyncEvent { last }).unwrap_or_default();
                     return Some(SseEvent::default().event("resync").id(last.to_string()).data(data));
                 }
                 Frame::Text(_) => {}

@@ -62,7 +62,8 @@ pub(crate) struct ForkBody {
 /// model or input if the body names one.
 #[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ref("#/components/schemas/ForkBody"),
     params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`")),
     responses((status = 201, description = "The new execution", body = Execution),
         (status = 200, description = "Stored before under the same key", body = Execution)))]
 pub(crate) async fn fork(

@@ -14,6 +14,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::{closed, spec},
     state::ApiState,
 };
 
@@ -29,11 +30,11 @@ pub(crate) struct LedgerEntryView {
     attempt: i32,
     tool: String,
     /// `idempotent` or `side_effect`.
-    #[schema(value_type = String)]
+    #[schema(value_type = spec::ToolEffect)]
     effect: ToolEffect,
     /// `intended` (may have begun, no result), `withdrawn` (never began), `done`, `failed`, `reconciled` or
     /// `unknown` (a worker died during the call, and the tool could, or could not, tell its outcome).
-    #[schema(example = "done")]
+    #[schema(value_type = closed::EffectState)]
     state: &'static str,
     /// Idempotency key that the tool received.
     idempotency_key: Option<String>,

@@ -12,6 +12,7 @@ use crate::{
     auth::Principal,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
+    openapi::closed,
     paging::PageLength,
     state::ApiState,
 };
@@ -27,18 +28,18 @@ pub(crate) struct ExecutionPage {
 
 /// Lists executions, newest first.
 ///
-/// Filters combine with "and".
+/// Filters combine with "and". `metadata.<key>=<text>` selects executions whose metadata has this string at `<key>`;
+/// several of these combine.
 #[utoipa::path(get, operation_id = "listExecutions", path = "/v1/executions", tag = "executions",
     params(
-        ("status" = Option<String>, Query, description = "PENDING, IN_PROGRESS, FINISHED or FAILED"),
-        ("wait_reason" = Option<String>, Query, description = "What they wait for, for instance `retry_backoff`"),
+        ("status" = Option<closed::ExecutionStatus>, Query, description = "In this state"),
+        ("wait_reason" = Option<closed::WaitReason>, Query, description = "That wait for this reason"),
         ("agent" = Option<String>, Query, description = "By agent key"),
         ("definition" = Option<String>, Query, description = "By definition key"),
         ("failure_code" = Option<String>, Query, description = "By failure code"),
         ("queue" = Option<String>, Query, description = "By queue"),
-        ("created_after" = Option<String>, Query, description = "RFC 3339; inclusive"),
-        ("created_before" = Option<String>, Query, description = "RFC 3339; exclusive"),
-        ("metadata.<key>" = Option<String>, Query, description = "The metadata's field is this string; several combine"),
+        ("created_after" = Option<DateTime<Utc>>, Query, description = "Inclusive"),
+        ("created_before" = Option<DateTime<Utc>>, Query, description = "Exclusive"),
         ("parent" = Option<String>, Query, description = "Started by this execution"),
         ("root" = Option<String>, Query, description = "Of the tree whose topmost execution this is, itself included"),
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),

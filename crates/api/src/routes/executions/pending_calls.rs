@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::{
     auth::Principal,
     error::ApiResult,
+    openapi::closed,
     routes::human_requests::view::{raw, shown},
     state::ApiState,
 };
@@ -18,7 +19,7 @@ use crate::{
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PendingCall {
     /// `tool_call`, or `question` for a call of `ask_caller`.
-    #[schema(example = "tool_call")]
+    #[schema(value_type = closed::PendingCallKind)]
     pub(crate) kind: &'static str,
     /// Execution that made the call: this one, or one below it in its tree.
     pub(crate) execution_id: String,

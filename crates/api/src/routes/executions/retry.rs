@@ -51,7 +51,8 @@ pub(crate) struct RetryBody {
 #[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = ref("#/components/schemas/RetryBody"),
     params(("id" = String, Path, description = "Its id"),
         ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
+        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`")),
     responses((status = 201, description = "The new execution", body = Execution),
         (status = 200, description = "Stored before under the same key", body = Execution)))]
 pub(crate) async fn retry(

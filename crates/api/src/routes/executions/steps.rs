@@ -18,6 +18,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::closed,
     state::ApiState,
 };
 
@@ -31,9 +32,9 @@ pub(crate) struct StepView {
     seq: i32,
     /// Attempt that recorded the step; 0: copied by a retry or a fork.
     attempt: i32,
-    #[schema(example = "turn")]
+    #[schema(value_type = closed::StepKind)]
     kind: String,
-    /// `intent`, `live` or `spent`.
+    #[schema(value_type = closed::StepState)]
     state: String,
     name: Option<String>,
     preview: Option<String>,
@@ -55,7 +56,7 @@ pub(crate) struct StepView {
     body: Option<Value>,
     /// Messages that the step added to the transcript; only with `include=body`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Vec<Object>>)]
+    #[schema(value_type = Vec<Value>, required = false)]
     messages: Option<Vec<Value>>,
 }
 

@@ -24,7 +24,7 @@ use crate::{
 #[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = ref("#/components/schemas/SubmitBody"),
     params(
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; `return=minimal` answers with the id alone"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`"),
     ),
     responses(
         (status = 201, description = "Stored; `Location` names it", body = Execution),

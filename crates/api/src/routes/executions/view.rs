@@ -8,6 +8,7 @@ use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
 use super::{budget::BudgetView, pending_calls::PendingCall};
+use crate::openapi::closed;
 
 /// A key with its version.
 #[derive(Debug, Serialize, ToSchema)]
@@ -56,7 +57,7 @@ pub(crate) struct Usage {
 /// Failure of the execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FailureView {
-    #[schema(example = "permanent")]
+    #[schema(value_type = Option<closed::FailureClass>)]
     class: Option<String>,
     #[schema(example = "max_retries_exceeded")]
     code: String,
@@ -95,11 +96,10 @@ pub(crate) struct Links {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Execution {
     pub(crate) id: String,
-    /// `PENDING`, `IN_PROGRESS`, `FINISHED` or `FAILED`.
-    #[schema(example = "IN_PROGRESS")]
+    #[schema(value_type = closed::ExecutionStatus)]
     pub(crate) status: &'static str,
     /// Reason of the wait; null while a worker holds the execution and when it is over.
-    #[schema(example = "retry_backoff")]
+    #[schema(value_type = Option<closed::WaitReason>)]
     pub(crate) wait_reason: Option<&'static str>,
     pub(crate) wait_until: Option<DateTime<Utc>>,
     pub(crate) definition: Versioned,
@@ -141,9 +141,11 @@ pub(crate) struct Execution {
     pub(crate) children: i32,
     /// Budget of its tree, if it has one. Left out of lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = BudgetView, required = false)]
     pub(crate) budget: Option<BudgetView>,
     /// Calls that wait for the caller; of a root also those of all in its tree. Absent if there are none, and in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<PendingCall>, required = false)]
     pub(crate) requires_action: Option<Vec<PendingCall>>,
     pub(crate) worker_id: Option<String>,
     pub(crate) tenant: TenantView,

@@ -15,6 +15,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::closed,
     routes::quarantine::view::GroupView,
     state::ApiState,
 };
@@ -45,7 +46,7 @@ pub(crate) struct NeededLimitView {
     /// Key that groups executions, with this execution's value.
     #[schema(example = "metadata.customer:acme")]
     key: String,
-    /// `definition`, `agent` or `operator`.
+    #[schema(value_type = closed::LimitSource)]
     source: String,
     /// Definition or agent that has the limit.
     subject: Option<String>,
@@ -63,7 +64,8 @@ pub(crate) struct NeededLimitView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenRequestView {
     id: String,
-    /// `approval`, `question`, or `tool_call` for a call that its caller runs.
+    /// `tool_call`: its caller runs the call.
+    #[schema(value_type = closed::RequestKind)]
     kind: String,
     call_id: String,
     tool: String,
@@ -74,7 +76,9 @@ pub(crate) struct OpenRequestView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OpenChildView {
     id: String,
+    #[schema(value_type = closed::ExecutionStatus)]
     status: String,
+    #[schema(value_type = Option<closed::WaitReason>)]
     wait_reason: Option<String>,
 }
 
@@ -82,6 +86,7 @@ pub(crate) struct OpenChildView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LastFailureView {
     attempt: i32,
+    #[schema(value_type = Option<closed::FailureClass>)]
     class: Option<String>,
     code: Option<String>,
     summary: Option<String>,
@@ -95,7 +100,8 @@ pub(crate) struct AwaitedEndpointView {
     /// State of the circuit breaker: `closed`, `open`, `half_open` (one execution probes the endpoint) or
     /// `recovering` (waiting executions are released in portions).
     state: String,
-    /// Cause while it is not closed: `outage`, `quota` or `operator`.
+    /// Cause while it is not closed.
+    #[schema(value_type = Option<closed::BreakerCause>)]
     cause: Option<String>,
     /// Time of the next probe, while it is open.
     until: Option<DateTime<Utc>>,
@@ -143,10 +149,10 @@ pub(crate) struct EstimateView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct WaitingView {
     execution_id: String,
-    #[schema(example = "PENDING")]
+    #[schema(value_type = closed::ExecutionStatus)]
     status: &'static str,
     /// Null while a worker holds the execution and when it is over.
-    #[schema(example = "concurrency_limit")]
+    #[schema(value_type = Option<closed::WaitReason>)]
     wait_reason: Option<&'static str>,
     /// One sentence for people.
     summary: String,

@@ -22,7 +22,7 @@ pub(crate) async fn get(
 /// Downloads an upload, always as an attachment.
 #[utoipa::path(get, operation_id = "downloadFile", path = "/v1/files/{id}/content", tag = "files",
     params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = Vec<u8>)))]
+    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = ref("#/components/schemas/Bytes"))))]
 pub(crate) async fn content(
     State(state): State<ApiState>,
     principal: Principal,

@@ -14,6 +14,7 @@ use crate::{
     auth::Principal,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
+    openapi::closed,
     paging::PageLength,
     state::ApiState,
 };
@@ -39,7 +40,7 @@ pub(crate) struct QuestionPage {
 /// Lists calls that wait, or waited, for a person's decision; newest first.
 #[utoipa::path(get, operation_id = "listApprovals", path = "/v1/approvals", tag = "people",
     params(
-        ("state" = Option<String>, Query, description = "`waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired` or `closed`"),
+        ("state" = Option<closed::ApprovalState>, Query, description = "In this state"),
         ("execution" = Option<String>, Query, description = "Of this execution"),
         ("agent" = Option<String>, Query, description = "By agent key"),
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
@@ -61,7 +62,7 @@ pub(crate) async fn approvals(
 /// Lists questions of executions to their callers; newest first.
 #[utoipa::path(get, operation_id = "listQuestions", path = "/v1/questions", tag = "people",
     params(
-        ("state" = Option<String>, Query, description = "`waiting`, `answered`, `expired` or `closed`"),
+        ("state" = Option<closed::QuestionState>, Query, description = "In this state"),
         ("execution" = Option<String>, Query, description = "Of this execution"),
         ("agent" = Option<String>, Query, description = "By agent key"),
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),

@@ -7,7 +7,10 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
-use crate::error::{ApiError, ApiResult};
+use crate::{
+    error::{ApiError, ApiResult},
+    openapi::closed,
+};
 
 /// Key and person that decided.
 #[derive(Debug, Serialize, ToSchema)]
@@ -32,14 +35,13 @@ pub(crate) struct Approval {
     /// Arguments that the tool will get, byte for byte, with references resolved. A value that the agent or the
     /// tool's schema marks as secret is shown as `[redacted]`; sent back in an edit, `[redacted]` keeps the value.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Object, required = false)]
     pub(crate) arguments: Option<Box<RawValue>>,
     /// SHA-256 over tool and arguments; a decision must name it.
     pub(crate) hash: String,
     /// Rule of the agent that asks for the approval.
     pub(crate) policy: Option<String>,
-    /// `waiting`, `approved`, `edited`, `replaced`, `rejected`, `expired`, or `closed` if the execution ended first.
-    #[schema(example = "waiting")]
+    #[schema(value_type = closed::ApprovalState)]
     pub(crate) state: &'static str,
     pub(crate) requested_at: DateTime<Utc>,
     /// Without a decision until then, the call is rejected.
@@ -51,7 +53,7 @@ pub(crate) struct Approval {
     pub(crate) decided_tool: Option<String>,
     /// Arguments that replace the proposed ones.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Object, required = false)]
     pub(crate) decided_arguments: Option<Box<RawValue>>,
 }
 
@@ -65,10 +67,9 @@ pub(crate) struct Question {
     pub(crate) question: String,
     /// JSON Schema of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Object, required = false)]
     pub(crate) schema: Option<Value>,
-    /// `waiting`, `answered`, `expired`, or `closed` if the execution ended first.
-    #[schema(example = "waiting")]
+    #[schema(value_type = closed::QuestionState)]
     pub(crate) state: &'static str,
     pub(crate) requested_at: DateTime<Utc>,
     pub(crate) expires_at: DateTime<Utc>,

@@ -17,6 +17,7 @@ use crate::{
     body::{BODY_LIMIT, read_body},
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::spec,
     state::ApiState,
 };
 
@@ -50,7 +51,7 @@ pub(crate) struct SearchResults {
     query: String,
     /// `{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` for
     /// a hybrid search.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<spec::RetrievedItem>)]
     results: Vec<longhaul_shared::domain::retrieval::RetrievedItem>,
 }
 

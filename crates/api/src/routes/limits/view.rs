@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use crate::{
     error::{ApiError, ApiResult},
+    openapi::closed,
     state::ApiState,
 };
 
@@ -17,6 +18,7 @@ pub(crate) struct LimitView {
     #[schema(example = "metadata.customer")]
     key: String,
     /// `operator` (set here), `definition` or `agent` (part of their newest version).
+    #[schema(value_type = closed::LimitSource)]
     source: String,
     /// Definition or agent that has the limit.
     subject: Option<String>,

@@ -36,8 +36,7 @@ pub(crate) struct EpisodeBody {
 #[utoipa::path(put, operation_id = "putMemory", path = "/v1/memory/{id}", tag = "memory", request_body = ref("#/components/schemas/EpisodeBody"),
     params(("id" = String, Path, description = "Its id"),
         ("If-Match" = String, Header, description = "The `hash` of the content that is replaced")),
-    responses((status = 200, description = "The episode", body = EpisodeView),
-        (status = 409, description = "`stale_hash`: it was changed meanwhile", body = crate::error::Problem)))]
+    responses((status = 200, description = "The episode", body = EpisodeView)))]
 pub(crate) async fn put(
     State(state): State<ApiState>,
     principal: Principal,

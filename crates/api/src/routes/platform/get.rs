@@ -11,7 +11,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::{auth::Principal, error::ApiResult, state::ApiState};
+use crate::{
+    auth::Principal,
+    error::ApiResult,
+    openapi::{closed, spec},
+    state::ApiState,
+};
 
 /// Shown in place of a secret. When a document contains it, it stands for the stored secret.
 pub(super) const SECRET: &str = "[secret]";
@@ -29,8 +34,7 @@ struct ModelView {
 /// Last result of a provider's `healthcheck_url`.
 #[derive(Debug, Serialize, ToSchema)]
 struct ProviderHealthView {
-    /// `unknown`, `up` or `down`.
-    #[schema(example = "up")]
+    #[schema(value_type = closed::ProviderHealthState)]
     state: String,
     detail: Option<String>,
     since: Option<DateTime<Utc>>,
@@ -57,7 +61,7 @@ struct ProviderView {
 #[derive(Debug, Serialize, ToSchema)]
 struct BindingView {
     provider: String,
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<Value>)]
     resources: Value,
     default_resource_id: Option<String>,
     #[schema(value_type = Object)]
@@ -80,18 +84,19 @@ struct ProfileView {
 pub(crate) struct PlatformView {
     active_profile: Option<String>,
     /// Runtime profile of runs that ask for none; `offline` when null.
+    #[schema(value_type = Option<spec::RuntimeProfile>)]
     runtime_profile: Option<&'static str>,
     profiles: Vec<ProfileView>,
     providers: Vec<ProviderView>,
     managed_models: Vec<ModelView>,
     /// Tools, as in the document of `PUT /v1/platform`.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<spec::CatalogueToolSpec>)]
     tools: Vec<Value>,
     /// Access to agents, as in the document.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<spec::AccessSpec>)]
     access: Vec<Value>,
     /// Policy rules, as in the document.
-    #[schema(value_type = Vec<Object>)]
+    #[schema(value_type = Vec<spec::RuleSpec>)]
     policy_rules: Vec<Value>,
 }
 

@@ -17,6 +17,7 @@ use crate::{
     auth::Principal,
     body::read_json,
     error::{ApiError, ApiResult},
+    openapi::spec,
     state::ApiState,
 };
 
@@ -34,7 +35,7 @@ pub(crate) struct PlanBody {
 pub(crate) struct PlanView {
     /// 0 without a plan.
     version: i32,
-    #[schema(value_type = Object)]
+    #[schema(value_type = spec::Plan)]
     plan: Plan,
 }
 

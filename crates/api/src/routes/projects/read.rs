@@ -12,7 +12,12 @@ use utoipa::ToSchema;
 
 use super::{ProjectPath, find};
 use crate::{
-    auth::Principal, error::ApiResult, extract::Params, routes::executions::budget::BudgetView, state::ApiState,
+    auth::Principal,
+    error::ApiResult,
+    extract::Params,
+    openapi::{closed, spec},
+    routes::executions::budget::BudgetView,
+    state::ApiState,
 };
 
 /// A project.
@@ -24,15 +29,16 @@ pub(crate) struct ProjectView {
     goal: String,
     /// Agent of tasks that name no other.
     agent: String,
-    #[schema(example = "dag")]
+    #[schema(value_type = spec::ExecutionStrategy)]
     execution_strategy: &'static str,
     max_parallel_tasks: i32,
     needs_approval: bool,
     /// `pending` (no plan), `planning`, `awaiting_approval`, `approved` (waits for its turn to run), `in_progress`,
     /// `paused`, `completed`, `failed` or `cancelled`.
-    #[schema(example = "in_progress")]
+    #[schema(value_type = closed::ProjectStatus)]
     status: &'static str,
-    /// `request` or `gate`, while `paused`.
+    /// Reason of the pause, while `paused`.
+    #[schema(value_type = Option<closed::ProjectPauseReason>)]
     pause_reason: Option<String>,
     /// Phase that runs.
     phase: Option<String>,
@@ -100,7 +106,7 @@ pub(crate) struct ProjectPage {
 
 /// Lists the caller's projects, newest first.
 #[utoipa::path(get, operation_id = "listProjects", path = "/v1/projects", tag = "projects",
-    params(("status" = Option<String>, Query, description = "Projects of this status"),
+    params(("status" = Option<closed::ProjectStatus>, Query, description = "Projects of this status"),
         ("before" = Option<String>, Query, description = "Projects older than this one"),
         ("limit" = Option<i64>, Query, description = "1 to 200; 20 when absent")),
     responses((status = 200, description = "Projects", body = ProjectPage)))]

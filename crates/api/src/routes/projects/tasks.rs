@@ -15,6 +15,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Params,
+    openapi::closed,
     state::ApiState,
 };
 
@@ -31,7 +32,7 @@ pub(crate) struct TaskView {
     /// Place in the plan, from 0.
     position: i32,
     /// `pending`, `running`, `completed`, `failed`, `skipped` (it depends on one that failed) or `cancelled`.
-    #[schema(example = "running")]
+    #[schema(value_type = closed::TaskStatus)]
     status: &'static str,
     /// Its last execution.
     execution_id: Option<String>,

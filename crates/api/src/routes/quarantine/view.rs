@@ -6,12 +6,14 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::openapi::closed;
+
 /// A quarantine group: executions of one tenant with the same definition and agent version.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupView {
     /// `shut` (waits for a worker of a build that the group has not killed), `canary` (one execution is tried) or
     /// `releasing` (the rest follows).
-    #[schema(example = "shut")]
+    #[schema(value_type = closed::GroupState)]
     state: String,
     /// Builds of workers that the group killed.
     died_builds: Vec<String>,
@@ -51,11 +53,13 @@ pub(crate) struct QuarantinedView {
     #[schema(example = "calling render_pdf")]
     phase: String,
     /// Last step of its journal: `seq`, `kind`, `state`, `name`.
+    #[schema(value_type = Option<Object>)]
     last_step: Option<Value>,
     /// Resident memory of the last worker in bytes, as last known.
     memory_bytes: Option<i64>,
     /// Worker deaths since its last progress, oldest first: `at`, `attempt`, `worker_id`, `host`, `build`,
     /// `memory_bytes`.
+    #[schema(value_type = Vec<Object>)]
     deaths: Value,
     /// Retry that released it.
     released_as: Option<String>,

@@ -6,17 +6,21 @@ use longhaul_store::schedules::{Firing, MonthSpent, PauseReason, Schedule};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{error::ApiResult, routes::executions::budget::AmountsView, state::ApiState};
+use crate::{
+    error::ApiResult,
+    openapi::{closed, spec},
+    routes::executions::budget::AmountsView,
+    state::ApiState,
+};
 
 /// A schedule.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ScheduleView {
     #[schema(example = "nightly-report")]
     key: String,
-    /// `active`, `paused`, or `completed`: there is no tick any more.
-    #[schema(example = "active")]
-    status: &'static str,
-    /// `requested`, or `failures`: as many runs in a row failed as `pause_after` allows.
+    status: ScheduleStatus,
+    /// `failures`: as many runs in a row failed as `pause_after` allows.
+    #[schema(value_type = Option<closed::SchedulePauseReason>)]
     pause_reason: Option<&'static str>,
     paused_at: Option<DateTime<Utc>>,
     failures_in_a_row: i32,
@@ -32,8 +36,17 @@ pub(crate) struct ScheduleView {
     /// The month's budget; null without one, and in lists.
     month: Option<MonthView>,
     /// The schedule as it was sent.
-    #[schema(value_type = Object)]
+    #[schema(value_type = spec::ScheduleSpec)]
     spec: ScheduleSpec,
+}
+
+/// Status of a schedule: `completed` if there is no tick any more.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ScheduleStatus {
+    Active,
+    Paused,
+    Completed,
 }
 
 /// Amounts of the calendar month.
@@ -50,9 +63,9 @@ pub(crate) struct MonthView {
 impl From<Schedule> for ScheduleView {
     fn from(of: Schedule) -> Self {
         let status = match (of.paused, of.next_fire_at) {
-            (Some(_), _) => "paused",
-            (None, None) => "completed",
-            (None, Some(_)) => "active",
+            (Some(_), _) => ScheduleStatus::Paused,
+            (None, None) => ScheduleStatus::Completed,
+            (None, Some(_)) => ScheduleStatus::Active,
         };
         Self {
             key: of.spec.key.clone(),
@@ -101,21 +114,20 @@ pub(crate) struct SchedulePage {
 pub(crate) struct FiringView {
     /// The tick; for a manual run, the time of the request.
     tick: DateTime<Utc>,
-    /// `tick` or `manual`.
-    #[schema(example = "tick")]
+    #[schema(value_type = closed::FiringKind)]
     kind: &'static str,
     /// Oldest tick that it stands for; earlier than `tick` if ticks were missed.
     first_tick: DateTime<Utc>,
     /// `queued`, `running`, `over`, or `skipped`: nothing was started. `ended`: sub-agents of the run have not.
-    #[schema(example = "over")]
+    #[schema(value_type = closed::FiringState)]
     state: &'static str,
-    /// Reason why nothing was started: `overlap`, `queue_full`, `superseded`, `missed`, `paused`, `monthly_budget`,
-    /// `unknown_definition`, `unknown_agent`, `version_removed`, `agent_not_allowed` or `invalid_input`.
+    #[schema(value_type = Option<closed::NotStarted>)]
     reason: Option<&'static str>,
     execution_id: Option<String>,
     /// Time at which it was fired.
     fired_at: DateTime<Utc>,
     /// Status of the execution.
+    #[schema(value_type = Option<closed::ExecutionStatus>)]
     status: Option<String>,
     failure_code: Option<String>,
 }

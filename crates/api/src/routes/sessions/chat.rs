@@ -71,8 +71,10 @@ pub(crate) struct ChatBody {
 
 /// Sends a message and streams the agent's turn.
 ///
-/// Events: `status`, `delta`, `tool_use`, `tool_result`, `approval_request`, `approval_resolved`, `sub_agent`, `retry`,
-/// `error`, and one `done`. With `session_id`, `Last-Event-ID` and the same message the stream resumes.
+/// Events and the schemas of their `data`: `delta` (`DeltaFrame`), `tool_use` (`ToolUseFrame`), `tool_result`
+/// (`ToolResultFrame`), `attempt_reset` (`AttemptResetFrame`), `status`, `retry`, `sub_agent`, `approval_request` and
+/// `approval_resolved` (`EventFrame`), `error` (`FailureFrame`), and one `done` (`DoneFrame`). A comment follows after
+/// 15 s of silence. With `session_id`, `Last-Event-ID` and the same message the stream resumes.
 #[utoipa::path(post, operation_id = "chat", path = "/api/chat/{agent_id}", tag = "sessions", request_body = ref("#/components/schemas/ChatBody"),
     params(("agent_id" = String, Path, description = "Key of the agent"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),

@@ -16,6 +16,7 @@ use crate::{
     auth::Principal,
     error::ApiResult,
     extract::Params,
+    openapi::{closed, spec},
     routes::executions::{
         budget::BudgetView,
         pending_calls::{PendingCall, pending_calls},
@@ -31,23 +32,24 @@ pub(crate) struct SessionView {
     /// Agent and its pinned version.
     agent: String,
     agent_version: i32,
-    /// `idle`, `running`, `waiting` (for a person, a limit, a provider or children) or `ended`.
-    #[schema(example = "idle")]
-    status: &'static str,
+    status: SessionStatus,
     /// Reason of the wait, while `waiting`.
+    #[schema(value_type = Option<closed::WaitReason>)]
     wait_reason: Option<&'static str>,
-    /// Reason for the end of the last turn: `end_turn`, `requires_action`, `budget_reached`, `max_turns`, `interrupted`
-    /// or `failed`; null before the first.
+    /// Reason for the end of the last turn; null before the first.
+    #[schema(value_type = Option<closed::StopReason>)]
     stop_reason: Option<&'static str>,
     /// Execution that answers a message now.
     running: Option<String>,
     /// Calls that wait for the caller. Absent if there are none, and in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<PendingCall>, required = false)]
     requires_action: Option<Vec<PendingCall>>,
     /// Messages that wait for their turn.
     queued: i64,
     /// Messages accepted so far.
     turns: i32,
+    #[schema(value_type = spec::OnBusy)]
     on_busy: &'static str,
     /// Project that it is about; null without one.
     project_id: Option<String>,
@@ -64,14 +66,30 @@ pub(crate) struct SessionView {
     budget: Option<BudgetView>,
 }
 
+/// Status of a session: `waiting` for a person, a limit, a provider or children.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum SessionStatus {
+    Idle,
+    Running,
+    Waiting,
+    Ended,
+}
+
 /// A call without a result.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ActiveCallView {
     call_id: String,
     tool: String,
-    /// `running`, or `waiting` if a person must decide about a call of this tool.
-    #[schema(example = "running")]
-    status: &'static str,
+    status: ActiveCallStatus,
+}
+
+/// Status of a call without a result: `waiting` if a person must decide about a call of its tool.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ActiveCallStatus {
+    Running,
+    Waiting,
 }
 
 /// A child of the execution that answers.
@@ -79,8 +97,9 @@ pub(crate) struct ActiveCallView {
 pub(crate) struct SubAgentView {
     execution_id: String,
     agent: String,
-    #[schema(example = "IN_PROGRESS")]
+    #[schema(value_type = closed::ExecutionStatus)]
     status: &'static str,
+    #[schema(value_type = Option<closed::WaitReason>)]
     wait_reason: Option<&'static str>,
     failure_code: Option<String>,
     created_at: DateTime<Utc>,
@@ -97,7 +116,7 @@ impl SessionView {
         let call = |call: ActiveCall| ActiveCallView {
             call_id: call.call_id,
             tool: call.tool,
-            status: if call.is_waiting { "waiting" } else { "running" },
+            status: if call.is_waiting { ActiveCallStatus::Waiting } else { ActiveCallStatus::Running },
         };
         let child = |child: SubAgent| SubAgentView {
             execution_id: child.id.to_string(),
@@ -122,10 +141,10 @@ impl SessionView {
 impl From<Session> for SessionView {
     fn from(of: Session) -> Self {
         let (status, wait_reason) = match of.state {
-            SessionState::Idle => ("idle", None),
-            SessionState::Running => ("running", None),
-            SessionState::Waiting(reason) => ("waiting", Some(reason.as_str())),
-            SessionState::Ended => ("ended", None),
+            SessionState::Idle => (SessionStatus::Idle, None),
+            SessionState::Running => (SessionStatus::Running, None),
+            SessionState::Waiting(reason) => (SessionStatus::Waiting, Some(reason.as_str())),
+            SessionState::Ended => (SessionStatus::Ended, None),
         };
         Self {
             id: of.id.to_string(),

@@ -6,7 +6,7 @@ use longhaul_webhooks::signature::{secret, secret_text};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::state::ApiState;
+use crate::{openapi::closed, state::ApiState};
 
 /// A webhook.
 #[derive(Debug, Serialize, ToSchema)]
@@ -17,12 +17,13 @@ pub(crate) struct WebhookView {
     url: String,
     description: Option<String>,
     /// Types of events that it is told.
-    #[schema(example = json!(["execution.failed"]))]
+    #[schema(value_type = Vec<closed::WebhookEventType>, example = json!(["execution.failed"]))]
     types: Vec<&'static str>,
     /// False: nothing is sent to it.
     enabled: bool,
     disabled_at: Option<DateTime<Utc>>,
     /// `caller`: a request disabled it. `failures`: nothing was delivered for five days. `gone`: it answered 410.
+    #[schema(value_type = Option<closed::WebhookDisabledBecause>)]
     disabled_because: Option<&'static str>,
     /// First failure since the last success; null while it works.
     failing_since: Option<DateTime<Utc>>,
@@ -84,14 +85,13 @@ pub(crate) struct DeliveryView {
     /// The header `webhook-id`, the same at each attempt.
     id: String,
     /// Type of the event.
-    #[schema(example = "execution.finished")]
+    #[schema(value_type = closed::WebhookEventType, example = "execution.finished")]
     r#type: String,
     execution_id: Option<String>,
     /// The approval, question or call that waits for an answer.
     request_id: Option<String>,
     occurred_at: DateTime<Utc>,
-    /// `waiting`, `delivered` or `failed`.
-    #[schema(example = "delivered")]
+    #[schema(value_type = closed::DeliveryState, example = "delivered")]
     state: &'static str,
     attempts: i32,
     next_attempt_at: Option<DateTime<Utc>>,

@@ -1,0 +1,36 @@
+//! An operation, as the rules for errors and headers see it.
+
+use serde_json::{Map, Value};
+
+/// The responses of an operation by their status.
+pub(super) type Responses = Map<String, Value>;
+
+/// An operation by the names that rules look at.
+pub(super) struct Operation<'a> {
+    pub(super) id: &'a str,
+    pub(super) family: Family,
+    pub(super) has_body: bool,
+}
+
+/// Operations with the same shape of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Problems (RFC 9457).
+    Api,
+    /// Errors of the agent-execution contract.
+    Contract,
+    /// Probes of the process: no errors.
+    Probe,
+}
+
+impl Family {
+    pub(super) fn of(path: &str) -> Self {
+        if path.starts_with("/v1/internal/") || path.starts_with("/v1/agent-executions") {
+            Self::Contract
+        } else if path.starts_with("/v1/") || path.starts_with("/api/") {
+            Self::Api
+        } else {
+            Self::Probe
+        }
+    }
+}
