@@ -28,6 +28,7 @@ use tokio_util::{
 };
 
 use super::db::TestDb;
+use super::documented;
 
 /// Default scopes of a tenant's own key.
 pub(crate) const EVERYDAY: &[Scope] =
@@ -246,14 +247,16 @@ impl Caller {
         body: Option<String>,
         headers: &[(&str, &str)],
     ) -> Answer {
-        let mut request = self.request(method, path);
+        let mut request = self.request(method.clone(), path);
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body);
         }
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        Answer::read(request.send().await.unwrap()).await
+        let answer = Answer::read(request.send().await.unwrap()).await;
+        documented::check(&method, path, &answer);
+        answer
     }
 
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {

@@ -3,6 +3,7 @@
 pub(crate) mod api;
 pub(crate) mod counted;
 pub(crate) mod db;
+pub(crate) mod documented;
 pub(crate) mod fleet;
 pub(crate) mod hello;
 pub(crate) mod leases;
