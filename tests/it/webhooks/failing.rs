@@ -88,7 +88,7 @@ async fn refused_delivery_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn delivery_is_given_up_after_72_hours_and_sent_again() {
+async fn delivery_given_up_after_72_hours_is_redelivered() {
     let (api, receiver) = (api().await, Receiver::start().await);
     let (webhook, _) = create(&api, &receiver.url, json!({})).await;
     receiver.answers(Answer::Status(500));

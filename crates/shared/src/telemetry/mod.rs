@@ -90,8 +90,8 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
     let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-        // Separate from the log filter, which must not cut traces. A span of rmcp lasts as long as its connection, in the
-        // trace of the call that opened it.
+        // Separate from the log filter, which must not cut traces. A span of rmcp lasts as long as its connection, in
+        // the trace of the call that opened it.
         let spans = Targets::new().with_default(LevelFilter::INFO).with_target("rmcp", LevelFilter::OFF);
         tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(spans)
     });
