@@ -114,7 +114,7 @@ fn spans(body: &[u8]) -> Vec<Span> {
 
 /// Names of the spans of an attempt, a turn and a call, by the GenAI conventions.
 const ATTEMPT: &str = "invoke_agent a";
-const TURN: &str = "chat scripted";
+const TURN: &str = "chat default";
 const CALL: &str = "execute_tool note";
 
 /// Variable that is set in the process that the test starts for itself.

@@ -34,6 +34,11 @@ pub fn fail(span: &Span, error_type: &str) {
     span.record("otel.status_code", "ERROR");
 }
 
+/// Gives a span another name, also if it was entered before.
+pub fn rename(span: &Span, name: String) {
+    span.context().span().update_name(name);
+}
+
 /// Records a count. Unsigned numbers would be exported as text.
 pub fn count(span: &Span, field: &'static str, count: u64) {
     span.record(field, i64::try_from(count).unwrap_or(i64::MAX));

@@ -15,7 +15,6 @@ use tracing::Span;
 pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
     let span = tracing::info_span!(
         "attempt",
-        otel.name = tracing::field::Empty,
         otel.kind = "consumer",
         execution.id = %claimed.id,
         tenant.id = %claimed.tenant_id,
@@ -42,7 +41,7 @@ pub(super) fn note_agent(pinned: &PinnedVersions) {
     if span.is_disabled() {
         return;
     }
-    span.record("otel.name", format!("invoke_agent {agent}"));
+    trace::rename(&span, format!("invoke_agent {agent}"));
     span.record("gen_ai.agent.name", agent);
     span.record("gen_ai.agent.version", pinned.agent_version.to_string());
     span.record("definition.key", pinned.definition.key.as_str());
