@@ -62,6 +62,9 @@ pub async fn deliver(
     shutdown: CancellationToken,
 ) -> Result<(), String> {
     let client = GuardedClient::new(options.allow_private)?;
+    for because in [DisabledBecause::Failures, DisabledBecause::Gone] {
+        metrics::webhooks_disabled(because.as_str(), 0);
+    }
     let delivery = Arc::new(Delivery { store, pepper, client, options, shutdown: shutdown.clone() });
     let (all, doubtful) = (Arc::new(Semaphore::new(MAX_LANES)), Arc::new(Semaphore::new(MAX_DOUBTFUL)));
     let mut lanes = JoinSet::new();
@@ -137,7 +140,7 @@ impl Delivery {
 }
 
 fn tell_disabled(lane: &Lane, because: DisabledBecause) {
-    metrics::webhook_disabled(because.as_str());
+    metrics::webhooks_disabled(because.as_str(), 1);
     tracing::warn!(
         webhook.id = %lane.endpoint,
         tenant.id = %lane.tenant.0,

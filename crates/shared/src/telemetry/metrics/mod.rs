@@ -274,9 +274,9 @@ pub fn webhooks_given_up(count: u64) {
     counter!("longhaul_webhooks_given_up_total").increment(count);
 }
 
-/// A webhook was disabled.
-pub fn webhook_disabled(reason: &'static str) {
-    counter!("longhaul_webhooks_disabled_total", "reason" => reason).increment(1);
+/// Webhooks were disabled. A first count of 0 shows the series, so that the first one is seen as an increase.
+pub fn webhooks_disabled(reason: &'static str, count: u64) {
+    counter!("longhaul_webhooks_disabled_total", "reason" => reason).increment(count);
 }
 
 /// Open event streams and held submits of this process.

@@ -50,7 +50,7 @@ fn everything_happens() {
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     webhook_attempt("delivered");
     webhooks_given_up(1);
-    webhook_disabled("gone");
+    webhooks_disabled("gone", 1);
     streams_open(1);
 }
 
