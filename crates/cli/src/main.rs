@@ -9,10 +9,10 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, cancel, catalogue, chat, compare, completions, config_check, demo, dev, erase, files,
-        fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers, prune,
-        quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results, top_up, watch,
-        webhook, why, with_servers, worker,
+        api, apply, approvals, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor, erase,
+        files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers,
+        prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results, top_up,
+        watch, webhook, why, with_servers, worker,
     },
     exit,
 };
@@ -38,6 +38,7 @@ enum Command {
     #[cfg(target_os = "linux")]
     Sandbox(sandbox::SandboxArgs),
     Migrate(migrate::MigrateArgs),
+    Doctor(doctor::DoctorArgs),
     Prune(prune::PruneArgs),
     Keys(keys::KeysArgs),
     Apply(apply::ApplyArgs),
@@ -135,6 +136,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
         #[cfg(target_os = "linux")]
         Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),
+        Command::Doctor(_) => run::plain(doctor::run(context.load(Vec::new())?, context)),
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
         Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),

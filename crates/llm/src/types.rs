@@ -46,7 +46,7 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// Its name in the GenAI conventions of OpenTelemetry.
+    /// Its name in the `GenAI` conventions of `OpenTelemetry`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {

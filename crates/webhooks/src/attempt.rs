@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use chrono::{SecondsFormat, Utc};
-use longhaul_shared::guarded_client::GuardedClient;
+use chrono::SecondsFormat;
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    guarded_client::GuardedClient,
+};
 use longhaul_store::webhooks::{Due, Outcome, Settled};
 use reqwest::{StatusCode, header::CONTENT_TYPE};
 use serde_json::json;
@@ -25,7 +28,7 @@ pub(crate) async fn attempt(
         Ok(url) => url,
         Err(error) => return settled(Outcome::Away, None, Some(format!("its address is not a URL: {error}"))),
     };
-    let (id, now, body) = (due.id.to_string(), Utc::now().timestamp(), body(due));
+    let (id, now, body) = (due.id.to_string(), SystemClock::new().now().timestamp(), body(due));
     let request = client
         .post(url)
         .header(CONTENT_TYPE, "application/json")

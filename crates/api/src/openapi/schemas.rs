@@ -106,6 +106,7 @@ fn simplify(schema: &mut Value) {
         RecursiveTransform(|schema: &mut Schema| {
             if let Some(schema) = schema.as_object_mut() {
                 open_free_object(schema);
+                name_members(schema);
                 name_items(schema);
                 join_constants(schema);
                 drop_conditions(schema);
@@ -128,6 +129,14 @@ pub(super) fn is_free_object(schema: &Map<String, Value>) -> bool {
     let is_object =
         |names: &Value| names == "object" || names.as_array().is_some_and(|all| all.contains(&json!("object")));
     schema.get("type").is_some_and(is_object) && !MEMBERS.iter().any(|name| schema.contains_key(*name))
+}
+
+/// Replaces members of any value, which are `true`: some generators take an object alone for a schema.
+fn name_members(schema: &mut Map<String, Value>) {
+    let Some(Value::Object(members)) = schema.get_mut("properties") else { return };
+    for member in members.values_mut().filter(|member| **member == Value::Bool(true)) {
+        *member = json!({});
+    }
 }
 
 /// Replaces boolean `items`: any item is `{}`, and a tuple has as many items as `prefixItems` describes.

@@ -14,6 +14,7 @@ mod demo_chat;
 mod demo_project;
 mod demo_schedule;
 pub mod dev;
+pub mod doctor;
 pub mod erase;
 pub mod files;
 pub mod filters;
