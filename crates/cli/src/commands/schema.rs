@@ -113,7 +113,9 @@ fn section(name: &str, of: &Value) -> String {
             Value::Null => String::new(),
             // The fields of an object have defaults of their own.
             Value::Object(members) if !members.is_empty() => "see there".to_owned(),
-            value => format!("`{value}`"),
+            value @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
+                format!("`{value}`")
+            }
         };
         text.push_str(&format!("| {name} | {} | {default} | {} |\n", shape(schema), one_line(&schema["description"])));
     }
@@ -167,7 +169,7 @@ fn shape(of: &Value) -> String {
     let names: Vec<&str> = match &of["type"] {
         Value::String(name) => vec![name],
         Value::Array(names) => names.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
     };
     let named = |name: &&str| match *name {
         "array" => format!("list of {}", shape(&of["items"])),
@@ -203,6 +205,6 @@ fn references(of: &Value, found: &mut BTreeMap<String, usize>) {
     match of {
         Value::Object(members) => members.values().for_each(|member| references(member, found)),
         Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
