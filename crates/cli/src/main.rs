@@ -119,6 +119,7 @@ fn main() -> ExitCode {
     exit.code().into()
 }
 
+#[expect(clippy::too_many_lines, reason = "one line for each command")]
 fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
     match command {
         Command::Dev(args) => {
