@@ -471,6 +471,7 @@ mod tests {
             include_str!("error.rs"),
             include_str!("routes/projects/error.rs"),
             include_str!("routes/schedules/error.rs"),
+            include_str!("routes/webhooks/error.rs"),
         ];
         let codes: BTreeSet<&str> = sources.into_iter().flat_map(of_source).collect();
         let guide = include_str!("../../../docs/reference/api.md");
