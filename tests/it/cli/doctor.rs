@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 
 use super::{CommandResult, PROGRAM};
-use crate::support::fleet::Fleet;
+use crate::support::{
+    fleet::{Fleet, PATIENCE},
+    wait::eventually,
+};
 
 async fn doctor(environment: BTreeMap<String, String>) -> (CommandResult, Value) {
     let dir = tempfile::tempdir().unwrap();
@@ -28,6 +31,11 @@ fn state<'a>(told: &'a Value, name: &str) -> &'a str {
 async fn doctor_finds_what_is_wrong() {
     let fleet = Fleet::start().await;
     let _worker = fleet.worker();
+    eventually("a worker lives", PATIENCE, async || {
+        let alive = fleet.store.demand(&[]).await.unwrap().live_workers;
+        if alive == 1 { Ok(()) } else { Err(alive) }
+    })
+    .await;
     let mut healthy = fleet.environment().clone();
     healthy.insert("LONGHAUL_API_KEY_PEPPER".into(), "a pepper of the tests that is long enough".into());
     let (ran, told) = doctor(healthy.clone()).await;
