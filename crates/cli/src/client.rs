@@ -168,6 +168,29 @@ impl Client {
         Ok(Answer { status, body })
     }
 
+    /// Reads all pages of a list: the items in `field` of each, until `next_after` is null.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn all(&self, path: &str, query: &[(&str, &str)], field: &str) -> Result<Vec<Value>, ClientError> {
+        let (mut items, mut after) = (Vec::new(), None);
+        loop {
+            let mut request = self.request(Method::GET, path).query(query);
+            if let Some(after) = &after {
+                request = request.query(&[("after", after)]);
+            }
+            let page = self.send(request).await?.body;
+            items.extend(page[field].as_array().cloned().unwrap_or_default());
+            after = match &page["next_after"] {
+                Value::Null => return Ok(items),
+                Value::String(key) => Some(key.clone()),
+                number @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                    Some(number.to_string())
+                }
+            };
+        }
+    }
+
     /// Reads the bytes of a file.
     ///
     /// # Errors

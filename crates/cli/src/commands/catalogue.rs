@@ -1,7 +1,6 @@
 //! `longhaul definitions` and `longhaul agents`: what can be submitted.
 
 use longhaul_command::{Context, Exit, output};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -39,19 +38,7 @@ async fn show(path: &str, key: Option<String>, context: &Context) -> anyhow::Res
         output::json(if context.json { &version } else { &version["spec"] });
         return Ok(Exit::Done);
     }
-    let (mut items, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, path).query(&[("limit", 200)]);
-        if let Some(after) = after.as_str() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        items.extend(page["items"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
+    let items = client.all(path, &[("limit", "200")], "items").await?;
     if context.json {
         output::json(&json!({ "items": items }));
         return Ok(Exit::Done);

@@ -1,8 +1,7 @@
 //! `longhaul ledger ID`.
 
 use longhaul_command::{Context, Exit, output};
-use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{client::Client, progress};
 
@@ -26,19 +25,7 @@ pub struct LedgerArgs {
 pub async fn run(args: LedgerArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let path = format!("{}/ledger", progress::path(&args.id));
-    let (mut entries, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, &path);
-        if let Some(after) = after.as_i64() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        entries.extend(page["entries"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
+    let entries = client.all(&path, &[], "entries").await?;
     if context.json {
         output::json(&json!({ "entries": entries }));
         return Ok(Exit::Done);

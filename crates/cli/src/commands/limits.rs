@@ -2,7 +2,7 @@
 
 use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::client::Client;
 
@@ -79,19 +79,7 @@ fn path(key: &str) -> String {
 }
 
 async fn list(client: &Client, context: &Context) -> anyhow::Result<Exit> {
-    let (mut limits, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, "/v1/limits");
-        if let Some(after) = after.as_str() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        limits.extend(page["limits"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
+    let limits = client.all("/v1/limits", &[], "limits").await?;
     if context.json {
         output::json(&json!({ "limits": limits }));
         return Ok(Exit::Done);

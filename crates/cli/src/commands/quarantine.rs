@@ -88,22 +88,11 @@ fn path(id: &str) -> String {
 }
 
 async fn list(client: &Client, context: &Context, all: bool, all_tenants: bool) -> anyhow::Result<Exit> {
-    let (mut found, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, "/v1/quarantine").query(&[("all_tenants", all_tenants)]);
-        if all {
-            request = request.query(&[("state", "all")]);
-        }
-        if let Some(after) = after.as_str() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        found.extend(page["quarantined"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
+    let mut query = vec![("all_tenants", if all_tenants { "true" } else { "false" })];
+    if all {
+        query.push(("state", "all"));
     }
+    let found = client.all("/v1/quarantine", &query, "quarantined").await?;
     if context.json {
         output::json(&json!({ "quarantined": found }));
         return Ok(Exit::Done);

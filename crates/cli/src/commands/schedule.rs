@@ -177,19 +177,7 @@ fn body(args: &SpecArgs) -> anyhow::Result<Value> {
 }
 
 async fn list(client: &Client, context: &Context) -> anyhow::Result<Exit> {
-    let (mut schedules, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, "/v1/schedules");
-        if let Some(after) = after.as_str() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        schedules.extend(page["schedules"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
+    let schedules = client.all("/v1/schedules", &[], "schedules").await?;
     if context.json {
         output::json(&json!({ "schedules": schedules }));
         return Ok(Exit::Done);

@@ -1,8 +1,7 @@
 //! `longhaul skills`: lists skills.
 
 use longhaul_command::{Context, Exit, output};
-use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::client::Client;
 
@@ -20,19 +19,7 @@ pub struct SkillsArgs {}
 /// The API refuses or is unreachable.
 pub async fn run(_args: SkillsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
-    let (mut skills, mut after) = (Vec::new(), Value::Null);
-    loop {
-        let mut request = client.request(Method::GET, "/v1/skills");
-        if let Some(after) = after.as_str() {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        skills.extend(page["items"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].clone();
-        if after.is_null() {
-            break;
-        }
-    }
+    let skills = client.all("/v1/skills", &[], "items").await?;
     if context.json {
         output::json(&json!({ "skills": skills }));
         return Ok(Exit::Done);

@@ -1,7 +1,6 @@
 //! `longhaul steps ID`: the journal of an execution.
 
 use longhaul_command::{Context, Exit, output};
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::{client::Client, progress};
@@ -30,22 +29,8 @@ pub struct StepsArgs {
 pub async fn run(args: StepsArgs, context: &Context) -> anyhow::Result<Exit> {
     let client = Client::new(&context.load_for_client()?)?;
     let path = format!("{}/steps", progress::path(&args.id));
-    let (mut steps, mut after) = (Vec::new(), None);
-    loop {
-        let mut request = client.request(Method::GET, &path).query(&[("limit", 50)]);
-        if args.body {
-            request = request.query(&[("include", "body")]);
-        }
-        if let Some(after) = after {
-            request = request.query(&[("after", after)]);
-        }
-        let page = client.send(request).await?.body;
-        steps.extend(page["steps"].as_array().cloned().unwrap_or_default());
-        after = page["next_after"].as_i64();
-        if after.is_none() {
-            break;
-        }
-    }
+    let query: &[(&str, &str)] = if args.body { &[("include", "body")] } else { &[] };
+    let steps = client.all(&path, query, "steps").await?;
     if context.json {
         output::json(&json!({ "steps": steps }));
         return Ok(Exit::Done);
