@@ -65,6 +65,7 @@ async fn hundred_hanging_endpoints_leave_room_for_another() {
         .await
         .unwrap();
     assert_eq!(settled, 0, "it was told while all of the others hung");
+    assert_eq!(dead.received().len(), 32, "the rest of the room is for others");
 }
 
 #[tokio::test]
