@@ -65,7 +65,10 @@ fn add<T: JsonSchema>(generator: &mut SchemaGenerator) {
 pub fn schema() -> Value {
     let reference = |name: &str| json!({ "$ref": format!("#/$defs/{name}") });
     let platform = reference(KINDS[2].0);
-    let choose = |(name, field, _): (&str, &str, &str), other: Value| json!({ "if": { "required": [field] }, "then": reference(name), "else": other });
+    let choose = |(name, field, _): (&str, &str, &str), other: Value| {
+        let is_it = json!({ "required": [field] });
+        json!({ "if": is_it, "then": reference(name), "else": other })
+    };
     let mut schema = choose(KINDS[0], choose(KINDS[1], platform));
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "A file for `longhaul apply`".into();
