@@ -146,7 +146,10 @@ impl Store {
             where d.id in (
                 select o.id from webhook_endpoints w join webhook_deliveries o on o.endpoint_id = w.id
                 where w.id = $1 and w.tenant_id = $2 and o.next_at is null
-                    and case when $3::uuid is null then o.delivered_at is null and o.occurred_at >= $4 else o.id = $3 end
+                    and case
+                        when $3::uuid is null then o.delivered_at is null and o.occurred_at >= $4
+                        else o.id = $3
+                    end
                 order by o.id limit $5
             )
             "#,

@@ -146,7 +146,8 @@ impl Store {
                 -- As many as are worth counting.
                 (
                     select count(*) from (
-                        select from webhook_deliveries d where d.endpoint_id = w.id and d.next_at is not null limit 10000
+                        select from webhook_deliveries d
+                        where d.endpoint_id = w.id and d.next_at is not null limit 10000
                     ) counted
                 ) as "waiting!"
             from webhook_endpoints w
