@@ -12,7 +12,7 @@ use longhaul_sdk::{
     failure::{FailureClass, FailureCode},
 };
 use longhaul_shared::{
-    domain::{ExecutionStatus, RetryCounters, RetryPolicy, status::Transition},
+    domain::{ExecutionStatus, RetryCounters, RetryPolicy, WaitReason, status::Transition},
     telemetry::metrics::METRICS,
 };
 
@@ -129,6 +129,15 @@ fn the_diagram_has_the_edges_of_the_state_machine() {
     let guide = include_str!("../../docs/reference/state-machine.md");
     let edges = guide.lines().map(str::trim).filter(|line| line.contains(" --> ") && !line.contains("[*]"));
     assert_eq!(edges.map(str::to_owned).collect::<BTreeSet<_>>(), expected);
+}
+
+#[test]
+fn wait_reasons_match_the_reference_table() {
+    let guide = include_str!("../../docs/reference/state-machine.md");
+    let table = guide.split("| `wait_reason` |").nth(1).unwrap();
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let reasons = WaitReason::ALL.iter().map(|reason| reason.as_str());
+    assert_eq!(rows.collect::<BTreeSet<_>>(), reasons.collect::<BTreeSet<_>>());
 }
 
 #[test]
