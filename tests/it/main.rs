@@ -28,6 +28,8 @@ mod faults;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod guides;
+#[cfg(test)]
 mod http;
 #[cfg(test)]
 mod llm;
