@@ -36,6 +36,8 @@ mod llm;
 #[cfg(test)]
 mod memory;
 #[cfg(test)]
+mod page;
+#[cfg(test)]
 mod projects;
 #[cfg(test)]
 mod queue;

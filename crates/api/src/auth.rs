@@ -1,4 +1,5 @@
-//! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds.
+//! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds; browsers by
+//! the session that such a key began.
 //!
 //! Invariants: a revoked key stops working within 10 s; a caller sees only its own tenant, unless its key has the
 //! scope `admin` and the request names another.
@@ -17,6 +18,7 @@ use longhaul_store::tenants::{
 
 use crate::{
     error::{ApiError, ApiResult},
+    page_session,
     state::ApiState,
 };
 
@@ -58,7 +60,10 @@ impl FromRequestParts<ApiState> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        authenticate(state, bearer(&parts.headers)?).await
+        if parts.headers.contains_key(header::AUTHORIZATION) {
+            return authenticate(state, bearer(&parts.headers)?).await;
+        }
+        page_session::principal(state, parts).await
     }
 }
 

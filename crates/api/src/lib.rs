@@ -1,4 +1,4 @@
-//! The HTTP API: routes, authentication, event streams, OpenAPI, status page.
+//! The HTTP API: routes, authentication, event streams, OpenAPI, and the page over them.
 //!
 //! Invariants: a refused request stores nothing; a submit answered 2xx is committed; a caller sees only its own
 //! tenant; every error is problem+json with a stable code; every input has a size limit (docs/reference/api.md). SQL
@@ -16,7 +16,7 @@ mod looks;
 mod middleware;
 mod openapi;
 mod options;
-mod page;
+mod page_session;
 mod paging;
 mod platform_health;
 mod problem;
@@ -34,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use server::ConnectionLimits;
 
+pub use longhaul_page::PageOptions;
 pub use looks::{Look, TextDelta};
 pub use openapi::openapi;
 pub use options::ApiOptions;

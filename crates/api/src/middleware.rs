@@ -18,9 +18,9 @@ use uuid::Uuid;
 use crate::error::ApiError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Content security policy of our own pages, which need only inline styles. The API viewer sets its own policy.
-const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; \
-                           frame-ancestors 'none'";
+/// Content security policy of the page, which has no inline script or style. The API viewer sets its own policy.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                           form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The caller's request id if it is printable and at most 128 bytes, otherwise a new one.
 fn request_id(request: &Request) -> HeaderValue {

@@ -1,18 +1,18 @@
 //! Settings of the API.
 
+use longhaul_page::PageOptions;
 use longhaul_shared::config::McpConfig;
 
 use crate::routes::contract::options::ContractOptions;
 
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
-    /// Shows the status page without a key to browsers on this machine. For development only.
-    pub open_status_page: bool,
+    pub page: PageOptions,
     /// Maximum number of event streams and held submits per process; beyond it the API answers 503.
     pub max_streams: usize,
     /// Maximum number of open connections per process; further ones wait in the listen queue.
     pub max_connections: usize,
-    /// Sends the status page's cookies over TLS only.
+    /// Sends the page's cookies over TLS only.
     pub secure_cookies: bool,
     /// Rules for the tool servers that agents may use.
     pub tool_servers: McpConfig,
@@ -40,7 +40,7 @@ pub struct ApiOptions {
 impl Default for ApiOptions {
     fn default() -> Self {
         Self {
-            open_status_page: false,
+            page: PageOptions::default(),
             max_streams: 4_096,
             max_connections: 10_000,
             secure_cookies: false,

@@ -1,6 +1,11 @@
 //! All routes of the API.
 
-use axum::{Router, extract::DefaultBodyLimit, middleware as axum_middleware, routing::get};
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    middleware as axum_middleware,
+    routing::{get, post},
+};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -8,10 +13,10 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use crate::{
     body::BODY_LIMIT,
     error::ApiError,
-    middleware, page,
+    middleware, page_session,
     routes::{
         contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, limits, memory,
-        platform, projects, providers, quarantine, schedules, sessions, skills, webhooks,
+        overview, platform, projects, providers, quarantine, schedules, sessions, skills, webhooks, whoami,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -22,6 +27,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         // executions
         .routes(routes!(executions::submit::submit, executions::list::list))
         .routes(routes!(executions::batch::batch))
+        .routes(routes!(overview::overview))
         .routes(routes!(executions::get::get))
         .routes(routes!(executions::steps::steps))
         .routes(routes!(executions::ledger::ledger))
@@ -131,6 +137,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(quarantine::list::get))
         .routes(routes!(quarantine::release::release))
         // operation
+        .routes(routes!(whoami::whoami))
         .routes(routes!(fleet::demand))
         .routes(routes!(providers::health))
         .routes(routes!(providers::reset))
@@ -142,16 +149,15 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
 pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
     let state = ApiState::new(deps, shutdown);
     let (router, _) = described().split_for_parts();
-    router
+    let page = state.options.page.clone();
+    let api = router
         .route("/v1/internal/agent-executions/", get(contract::internal::no_id))
         .route("/health", get(contract::internal::health))
         .route("/openapi.json", get(docs::openapi_json))
         .route("/docs", get(docs::viewer))
         .route("/docs/{file}", get(docs::asset))
-        .route("/", get(page::overview))
-        .route("/executions/{id}", get(page::detail))
-        .route("/login", get(page::session::form).post(page::session::login))
-        .route("/logout", axum::routing::post(page::session::logout))
+        .route("/login", post(page_session::login))
+        .route("/logout", post(page_session::logout))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
@@ -159,5 +165,8 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))
         .layer(axum_middleware::from_fn(unread_body::drain))
-        .with_state(state)
+        .with_state(state);
+    // The page reads the API by its routes, as any other client.
+    let page = longhaul_page::router(api.clone(), page).layer(axum_middleware::from_fn(middleware::around));
+    api.merge(page)
 }

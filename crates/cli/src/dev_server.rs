@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use longhaul_api::ApiOptions;
+use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_command::env_file;
 use longhaul_embedded::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight};
 use longhaul_shared::{
@@ -126,7 +126,8 @@ impl DevServer {
         .with_context(|| env_path.display().to_string())?;
 
         let mut roles = JoinSet::new();
-        let open = ApiOptions { open_status_page: true, max_streams: config.api.streams_max, ..ApiOptions::default() };
+        let page = PageOptions { local_key: Some(key.clone()) };
+        let open = ApiOptions { page, max_streams: config.api.streams_max, ..ApiOptions::default() };
         let (api_config, api_store, api_shutdown) = (config.clone(), store.clone(), shutdown.clone());
         roles.spawn(async move {
             let served = compose::serve_api(&api_config, api_store, open, listener, api_shutdown).await;

@@ -1,6 +1,5 @@
 //! Endpoints for operators and tools: health, metrics, the OpenAPI document and its viewer, the status page.
 
-use longhaul_api::ApiOptions;
 use serde_json::json;
 
 use crate::support::api::TestApi;
@@ -73,79 +72,4 @@ async fn unknown_paths_and_methods_return_problems() {
     let answer = api.acme.send(reqwest::Method::GET, "/healthz", None, &[("x-request-id", "mine-7")]).await;
     assert_eq!(answer.header("x-request-id"), "mine-7");
     assert_eq!(answer.header("x-content-type-options"), "nosniff");
-}
-
-#[tokio::test]
-async fn status_page_requires_a_sign_in() {
-    let api = TestApi::start().await;
-    let id = api.submit().await;
-    let nobody = api.nobody();
-    let away = nobody.get("/").await;
-    assert_eq!((away.status, away.header("location")), (303, "/login"));
-    let form = |key: &str| {
-        nobody
-            .request(reqwest::Method::POST, "/login")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(format!("key={key}"))
-    };
-    let refused = form("lh_wrong").send().await.unwrap();
-    assert_eq!(refused.status(), 200);
-    assert!(refused.headers().get("set-cookie").is_none());
-    let welcome = form(api.acme.key.as_deref().unwrap()).send().await.unwrap();
-    let cookie = welcome.headers()["set-cookie"].to_str().unwrap().to_owned();
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
-    assert!(!cookie.contains("Secure"), "{cookie}");
-    let cookie = cookie.split(';').next().unwrap();
-    let page = nobody.send(reqwest::Method::GET, "/", None, &[("cookie", cookie)]).await;
-    assert_eq!(page.status, 200);
-    assert!(page.text.contains(&id.to_string()) && page.text.contains("tenant acme"), "{}", page.text);
-    let detail = nobody.send(reqwest::Method::GET, &format!("/executions/{id}"), None, &[("cookie", cookie)]).await;
-    assert!(detail.status == 200 && detail.text.contains("submitted"), "{}", detail.text);
-    let forged = format!("{cookie}x");
-    assert_eq!(nobody.send(reqwest::Method::GET, "/", None, &[("cookie", &forged)]).await.status, 303);
-}
-
-#[tokio::test]
-async fn signed_out_cookie_opens_nothing() {
-    let api = TestApi::start().await;
-    let nobody = api.nobody();
-    let sign_in = async || {
-        let form = nobody
-            .request(reqwest::Method::POST, "/login")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(format!("key={}", api.acme.key.as_deref().unwrap()));
-        let welcome = form.send().await.unwrap();
-        welcome.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned()
-    };
-    let send = async |method, path, cookie: &str| nobody.send(method, path, None, &[("cookie", cookie)]).await.status;
-    let first = sign_in().await;
-    assert_eq!(send(reqwest::Method::GET, "/", &first).await, 200);
-    assert_eq!(send(reqwest::Method::POST, "/logout", &first).await, 303);
-    assert_eq!(send(reqwest::Method::GET, "/", &first).await, 303, "the session is over, whoever has its cookie");
-    let second = sign_in().await;
-    assert_eq!(send(reqwest::Method::GET, "/", &second).await, 200);
-    assert_eq!(send(reqwest::Method::POST, "/logout", &first).await, 303);
-    assert_eq!(send(reqwest::Method::GET, "/", &second).await, 200, "an ended session ends no other");
-}
-
-#[tokio::test]
-async fn secure_cookies_are_sent_over_tls_only() {
-    let api = TestApi::start_with(ApiOptions { secure_cookies: true, ..ApiOptions::default() }).await;
-    let form = api
-        .nobody()
-        .request(reqwest::Method::POST, "/login")
-        .header("content-type", "application/x-www-form-urlencoded")
-        .body(format!("key={}", api.acme.key.as_deref().unwrap()));
-    let welcome = form.send().await.unwrap();
-    assert!(welcome.headers()["set-cookie"].to_str().unwrap().contains("; Secure"));
-}
-
-#[tokio::test]
-async fn open_status_page_accepts_only_local_hosts() {
-    let api = TestApi::start_with(ApiOptions { open_status_page: true, ..ApiOptions::default() }).await;
-    let nobody = api.nobody();
-    assert_eq!(nobody.get("/").await.status, 200);
-    // DNS rebinding: a foreign page whose host name resolves to this address.
-    let rebound = nobody.send(reqwest::Method::GET, "/", None, &[("host", "evil.example")]).await;
-    assert_eq!(rebound.status, 303);
 }

@@ -11,7 +11,7 @@ use longhaul_store::human_requests::{HumanRequest, NewHumanRequest};
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
-use crate::support::api::{Answer, Caller, EVERYDAY, TestApi};
+use crate::support::api::{Answer, Caller, TestApi};
 use crate::support::leases::{TestWorker, step, write};
 
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "A"}"#;
@@ -343,25 +343,4 @@ async fn lists_filter_page_and_stay_within_their_tenant() {
     let theirs = decide(&stranger, &asked[0].1, json!({"decision": "approve"})).await;
     assert_eq!(theirs.error(), (404, "not_found"));
     assert_eq!(list("?state=waiting").await, [id(0), id(1)]);
-}
-
-#[tokio::test]
-async fn status_page_shows_the_open_request() {
-    let desk = Desk::open().await;
-    let (id, request) = desk.approval().await;
-    let nobody = desk.api.nobody();
-    let key = desk.api.caller("acme", EVERYDAY).await.key.unwrap();
-    let welcome = nobody
-        .request(reqwest::Method::POST, "/login")
-        .header("content-type", "application/x-www-form-urlencoded")
-        .body(format!("key={key}"))
-        .send()
-        .await
-        .unwrap();
-    let cookie = welcome.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
-    let page = nobody.send(reqwest::Method::GET, &format!("/executions/{id}"), None, &[("cookie", &cookie)]).await;
-    assert!(page.text.contains("approval of pay") && page.text.contains(&request.id.to_string()), "{}", page.text);
-    decide(&desk.reviewer, &request, json!({"decision": "reject"})).await;
-    let page = nobody.send(reqwest::Method::GET, &format!("/executions/{id}"), None, &[("cookie", &cookie)]).await;
-    assert!(!page.text.contains("approval of pay"), "{}", page.text);
 }

@@ -81,7 +81,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 21] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("contract", &["sdk", "shared"]),
@@ -111,8 +111,9 @@ const EDGES: [(&str, &[&str]); 21] = [
             "agent",
         ],
     ),
+    ("page", &["shared"]),
     ("webhooks", &["shared", "store"]),
-    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files", "webhooks"]),
+    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files", "page", "webhooks"]),
     ("sandbox", &[]),
     ("embedded", &[]),
     ("testkit", &["queue", "embedded"]),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use longhaul_sdk::FailureClass as Class;
 use longhaul_shared::domain::{self, RequestState};
-use longhaul_store::{history, schedules, sessions, webhooks};
+use longhaul_store::{history, schedules, sessions, tenants::api_keys::Scope, webhooks};
 use strum::VariantArray;
 use utoipa::{
     PartialSchema, ToSchema,
@@ -57,6 +57,8 @@ closed_sets! {
     AttemptOutcome: ATTEMPT_OUTCOMES;
     /// Known state of a call's effect.
     EffectState: history::ledger::EffectState::VARIANTS;
+    /// What a key may do.
+    KeyScope: Scope::ALL;
     /// Kind of a request to a person or a caller.
     RequestKind: domain::RequestKind::ALL;
     /// Kind of a call that waits for its caller: `question` for a call of `ask_caller`.

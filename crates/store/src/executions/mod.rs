@@ -11,6 +11,7 @@ pub(crate) mod lease_end;
 pub(crate) mod lease_state;
 pub mod list_filter;
 pub mod outcomes;
+pub mod overview;
 pub mod read;
 pub mod sub_agents;
 pub mod submit;

@@ -22,8 +22,8 @@ pub(crate) struct Versioned {
 /// Tenant of an execution.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct TenantView {
-    org_id: String,
-    group_id: Option<String>,
+    pub(crate) org_id: String,
+    pub(crate) group_id: Option<String>,
 }
 
 /// Retries spent, by failure class.

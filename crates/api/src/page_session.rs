@@ -1,21 +1,18 @@
-//! Sessions of the status page: an API key is checked once and becomes a signed cookie for twelve hours.
+//! Sessions of the page: an API key is checked once and becomes a signed cookie for twelve hours.
 //!
 //! The cookie holds the key's hash and the time of signing in, signed by us, so it cannot be forged. Every request
 //! looks the key up: revoking it ends the session, and signing out ends all sessions of the key.
 
 use axum::{
     Form,
-    extract::{ConnectInfo, FromRequestParts, State, rejection::FormRejection},
-    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
-    response::{Html, IntoResponse, Redirect, Response},
+    extract::{FromRequestParts, State, rejection::FormRejection},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts},
+    response::{IntoResponse, Redirect, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_store::tenants::{api_keys::Scope, scope::TenantScope};
 use serde::Deserialize;
-use std::net::SocketAddr;
 
-use super::templates;
 use crate::{
     auth::{self, Principal},
     body::BODY_LIMIT,
@@ -27,49 +24,28 @@ const COOKIE: &str = "longhaul_session";
 const LIFE_SECONDS: i64 = 12 * 3_600;
 const PURPOSE: &str = "status-page-session";
 
-pub(crate) struct Viewer {
-    pub(crate) reach: TenantScope,
-    /// The tenant of the shown executions, at the top of the page.
-    pub(crate) label: String,
-    /// False on a page that is open without a key.
-    pub(crate) is_signed_in: bool,
-}
-
-impl FromRequestParts<ApiState> for Viewer {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Response> {
-        if state.options.open_status_page && is_local(parts) {
-            return Ok(Self { reach: TenantScope::Everybody, label: "all tenants".into(), is_signed_in: false });
-        }
-        let principal = if parts.headers.contains_key(header::AUTHORIZATION) {
-            Principal::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?
-        } else {
-            let Some(session) = Session::read(state, &parts.headers) else {
-                return Err(Redirect::to("/login").into_response());
-            };
-            match auth::by_hash(state, session.key_hash).await {
-                Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => principal,
-                Ok(_) | Err(ApiError::InvalidApiKey) => return Err(Redirect::to("/login").into_response()),
-                Err(error) => return Err(error.into_response()),
-            }
-        };
-        principal.need(Scope::ExecutionsRead).map_err(IntoResponse::into_response)?;
-        let key = principal.key();
-        let label = key.group_id.as_ref().map_or(key.org_id.clone(), |group| format!("{} / {group}", key.org_id));
-        Ok(Self { reach: principal.reach(), label: format!("tenant {label}"), is_signed_in: true })
+/// The key of the request's session.
+///
+/// # Errors
+/// There is no valid session, the request changes something and a page of another site sent it, or Postgres is
+/// unavailable.
+pub(crate) async fn principal(state: &ApiState, parts: &Parts) -> ApiResult<Principal> {
+    let session = Session::read(state, &parts.headers).ok_or(ApiError::Unauthenticated)?;
+    // Browsers send the cookie with every request to this host, so a request that changes something must name its
+    // origin. Only browsers have cookies, and those that do not name it are too old.
+    let is_read = matches!(parts.method, Method::GET | Method::HEAD);
+    if !is_read && (!names_its_origin(&parts.headers) || !is_same_site(&parts.headers)) {
+        return Err(ApiError::CrossSite);
+    }
+    match auth::by_hash(state, session.key_hash).await {
+        Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => Ok(principal),
+        Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
+        Err(error) => Err(error),
     }
 }
 
-/// True if the connection comes from this machine and its `Host` names this machine, which prevents DNS rebinding.
-fn is_local(parts: &Parts) -> bool {
-    let peer =
-        parts.extensions.get::<ConnectInfo<SocketAddr>>().is_some_and(|ConnectInfo(peer)| peer.ip().is_loopback());
-    let host = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = host
-        .rsplit_once(':')
-        .map_or(host, |(name, port)| if port.bytes().all(|b| b.is_ascii_digit()) { name } else { host });
-    peer && matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+fn names_its_origin(headers: &HeaderMap) -> bool {
+    headers.contains_key("sec-fetch-site") || headers.contains_key(header::ORIGIN)
 }
 
 /// A session as its cookie states it. The caller checks that its key has not ended it.
@@ -123,13 +99,12 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     }
 }
 
-pub(crate) async fn form() -> Html<String> {
-    Html(templates::login(None))
-}
-
 #[derive(Deserialize)]
 pub(crate) struct Login {
     key: String,
+    /// Address of the page to show then.
+    #[serde(default)]
+    next: String,
 }
 
 pub(crate) async fn login(
@@ -145,14 +120,20 @@ pub(crate) async fn login(
     match auth::authenticate(&state, key).await {
         Ok(_) => {}
         Err(ApiError::InvalidApiKey) => {
-            return Ok(Html(templates::login(Some("This key is unknown or revoked."))).into_response());
+            return Ok(Redirect::to("/login?problem=invalid_api_key").into_response());
         }
         Err(error) => return Err(error),
     }
     let hash = URL_SAFE_NO_PAD.encode(state.pepper.key_hash(key));
     let began_at = state.store.now().await?.timestamp_micros().to_string();
     let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()]));
-    Ok(with_cookie(&state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS, "/"))
+    Ok(with_cookie(&state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS, own_page(&login.next)))
+}
+
+/// `next` if it is an address of this page, and no other site's.
+fn own_page(next: &str) -> &str {
+    let is_own = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    if is_own { next } else { "/" }
 }
 
 pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite, headers: HeaderMap) -> ApiResult<Response> {
@@ -176,6 +157,14 @@ fn with_cookie(state: &ApiState, value: &str, life_seconds: i64, to: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn next_page_is_never_another_site() {
+        assert_eq!(own_page("/executions?status=FAILED"), "/executions?status=FAILED");
+        for other in ["", "//evil", "https://evil", "/\\\\evil", "/a\r\nb"] {
+            assert_eq!(own_page(other), "/", "{other}");
+        }
+    }
 
     #[test]
     fn cross_site_request_is_detected() {

@@ -1,0 +1,296 @@
+// The page's behaviour: updates, forms that call the API, times, keys. Every element states in attributes what it
+// does; nothing here knows a screen.
+"use strict";
+(() => {
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // Theme: as the system says, unless chosen here.
+  const root = document.documentElement;
+  const showTheme = () => {
+    const chosen = localStorage.getItem("theme");
+    if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
+  };
+  showTheme();
+
+  // Times: <time data-ago> is a distance from now, <time data-time> the visitor's clock.
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const distance = (seconds) => {
+    const [name, size] = units.find(([, size]) => Math.abs(seconds) >= size) || units[3];
+    const n = Math.round(Math.abs(seconds) / size);
+    return seconds >= 0 ? `${n} ${name} ago` : `in ${n} ${name}`;
+  };
+  const two = (n) => String(n).padStart(2, "0");
+  const showTimes = () => {
+    const now = Date.now();
+    for (const time of all("time[data-ago]")) {
+      const text = distance((now - Date.parse(time.dateTime)) / 1000);
+      if (time.textContent !== text) time.textContent = text;
+    }
+    for (const time of all("time[data-time]")) {
+      const at = new Date(time.dateTime);
+      const text = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+        `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+      if (time.textContent !== text) time.textContent = text;
+    }
+  };
+
+  // Updates: the server sends the content again when it has changed; what the visitor edits or selected stays.
+  let stream = null;
+  const isBusy = () => $("dialog[open]") || $("main [data-dirty]");
+  const update = (html) => {
+    if (isBusy()) return;
+    const main = $("main");
+    const checked = new Set(all("input[type=checkbox][name]:checked", main).map((box) => box.value));
+    Idiomorph.morph(main, html, {
+      morphStyle: "innerHTML",
+      callbacks: {
+        beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old === document.activeElement && old.matches("input, textarea, select") || old.hasAttribute("data-keep"))),
+        beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")),
+      },
+    });
+    for (const box of all("input[type=checkbox][name]", main)) box.checked = checked.has(box.value);
+    arrived(main);
+  };
+  const follow = () => {
+    const light = $(".live");
+    if (!light || stream || document.hidden) return;
+    stream = new EventSource(location.pathname + location.search);
+    stream.addEventListener("open", () => light.classList.add("on"));
+    stream.addEventListener("error", () => light.classList.remove("on"));
+    stream.addEventListener("main", (event) => update(event.data));
+  };
+  const rest = () => { if (stream) stream.close(); stream = null; const light = $(".live"); if (light) light.classList.remove("on"); };
+  document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+  const refresh = async () => {
+    const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
+    const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+    if (main) { for (const of of all("main [data-dirty]")) delete of.dataset.dirty; update(main.innerHTML); }
+  };
+
+  // Messages
+  const say = (text) => {
+    const toast = Object.assign(document.createElement("div"), { className: "toast", textContent: text, role: "status" });
+    $(".toasts").append(toast);
+    setTimeout(() => toast.remove(), 6000);
+  };
+
+  // Calls of the API
+  const call = async (method, path, body) => {
+    const answer = await fetch(path, {
+      method,
+      headers: body === undefined ? {} : { "content-type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+    const text = await answer.text();
+    let value = null;
+    try { value = text ? JSON.parse(text) : null; } catch { /* not JSON */ }
+    if (!answer.ok) throw Object.assign(new Error((value && value.detail) || `${answer.status} ${answer.statusText}`), { problem: value });
+    return value;
+  };
+
+  // A form with data-api="POST /v1/…" sends its fields as JSON. A field's data-as says how: json, number, boolean, list.
+  const set = (body, name, value) => {
+    const path = name.split(".");
+    const last = path.pop();
+    const at = path.reduce((of, key) => (of[key] ??= {}), body);
+    at[last] = value;
+  };
+  const fieldValue = (field) => {
+    if (field.dataset.as === "boolean") return field.checked;
+    const text = field.value;
+    if (text.trim() === "") return undefined;
+    if (field.dataset.as === "number") return Number(text);
+    if (field.dataset.as === "list") return text.split(/[\s,]+/).filter(Boolean);
+    if (field.dataset.as === "json") {
+      try { return JSON.parse(text); } catch (error) { throw Object.assign(new Error(`This is not JSON: ${error.message}`), { field }); }
+    }
+    return text;
+  };
+  const bodyOf = (form) => {
+    const body = {};
+    for (const field of form.elements) {
+      if (!field.name || field.disabled || field.type === "radio" && !field.checked) continue;
+      if (field.multiple) { const chosen = [...field.selectedOptions].map((option) => option.value); if (chosen.length) set(body, field.name, chosen); continue; }
+      const value = fieldValue(field);
+      if (value !== undefined) set(body, field.name, value);
+    }
+    return form.dataset.wrap ? body[form.dataset.wrap] ?? {} : body;
+  };
+  // Violations are shown at their fields: /input/a/b belongs to the field named input.a.b.
+  const showProblem = (form, error) => {
+    for (const old of all(".wrong", form)) old.remove();
+    for (const field of all("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
+    const note = (text, field) => {
+      const wrong = Object.assign(document.createElement("p"), { className: "wrong", textContent: text, role: "alert" });
+      if (field) { field.setAttribute("aria-invalid", "true"); field.closest("label, .field, .row")?.append(wrong); } else form.append(wrong);
+    };
+    const violations = (error.problem && error.problem.errors) || [];
+    let shown = 0;
+    for (const violation of violations) {
+      const path = violation.path.replace(/^\//, "").split("/").map((part) => part.replace(/~1/g, "/").replace(/~0/g, "~"));
+      let field = null;
+      for (let n = path.length; n > 0 && !field; n -= 1) field = form.elements.namedItem(path.slice(0, n).join("."));
+      note(`${path.join(".")}: ${violation.message}`, field instanceof RadioNodeList ? field[0] : field);
+      shown += 1;
+    }
+    if (error.field) note(error.message, error.field); else if (!shown) note(error.message);
+    $("[aria-invalid]", form)?.focus();
+  };
+  const fill = (text, value) => text.replace(/\{([\w.]+)\}/g, (_, name) => encodeURIComponent(name.split(".").reduce((of, key) => of?.[key], value) ?? ""));
+  const send = async (form) => {
+    let [method, path] = form.dataset.api.split(" ");
+    const fields = Object.fromEntries([...form.elements].filter((field) => field.name?.startsWith(":")).map((field) => [field.name.slice(1), field.value]));
+    path = fill(path, fields);
+    const body = method === "DELETE" || form.dataset.body === "none" ? undefined : bodyOf(form);
+    for (const name of Object.keys(fields)) if (body) delete body[":" + name];
+    const buttons = all("button", form);
+    buttons.forEach((button) => { button.disabled = true; });
+    try {
+      const value = await call(method, path, body);
+      delete form.dataset.dirty;
+      form.closest("dialog")?.close();
+      if (form.dataset.shows) { const out = $(form.dataset.shows); if (out) { out.hidden = false; const at = $("[data-out]", out) || out; at.textContent = form.dataset.out ? form.dataset.out.split(".").reduce((of, key) => of?.[key], value) : JSON.stringify(value, null, 2); } }
+      if (form.dataset.then) { location.href = fill(form.dataset.then, value || {}); return; }
+      say(form.dataset.done || "Done.");
+      form.reset();
+      await refresh();
+    } catch (error) {
+      showProblem(form, error);
+    } finally {
+      buttons.forEach((button) => { button.disabled = false; });
+    }
+  };
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.dataset.api) return;
+    event.preventDefault();
+    if (event.submitter?.name) { const own = form.elements.namedItem(event.submitter.name); if (own && own.type === "hidden") own.value = event.submitter.value; }
+    if (form.dataset.confirm && !form.closest("dialog")) { confirmed(form); return; }
+    send(form);
+  });
+  document.addEventListener("input", (event) => { const form = event.target.closest("form[data-api], form[data-guard]"); if (form) form.dataset.dirty = ""; });
+
+  // Confirmation in a dialog of the page
+  const confirmed = (form) => ask(form.dataset.confirm, form.dataset.yes || $("button", form)?.textContent || "Yes").then((yes) => { if (yes) send(form); });
+  const ask = (text, yes) => new Promise((resolve) => {
+    const dialog = document.createElement("dialog");
+    const heading = Object.assign(document.createElement("h2"), { textContent: text });
+    const row = Object.assign(document.createElement("form"), { method: "dialog", className: "actions form" });
+    const no = Object.assign(document.createElement("button"), { value: "", textContent: "Keep as it is" });
+    const ok = Object.assign(document.createElement("button"), { value: "yes", className: "primary", textContent: yes });
+    row.append(ok, no);
+    dialog.append(heading, row);
+    dialog.addEventListener("close", () => { resolve(dialog.returnValue === "yes"); dialog.remove(); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+
+  // Many rows at once: [data-bulk="POST /v1/executions/{id}/cancel"] acts on the checked rows of its table.
+  const chosenIds = () => all("main input[type=checkbox][name=chosen]:checked").map((box) => box.value);
+  const showBulk = () => { const bar = $(".bulk"); if (!bar) return; const n = chosenIds().length; bar.hidden = n === 0; const count = $("[data-count]", bar); if (count) count.textContent = String(n); };
+  const bulk = async (button) => {
+    const ids = chosenIds();
+    const [method, path] = button.dataset.bulk.split(" ");
+    const statuses = new Map();
+    for (const id of ids) { const status = $(`[data-row="${CSS.escape(id)}"]`)?.dataset.status || "unknown"; statuses.set(status, (statuses.get(status) || 0) + 1); }
+    const preview = [...statuses].map(([status, n]) => `${n} ${status}`).join(", ");
+    if (!await ask(`${button.dataset.verb} ${ids.length} executions (${preview})? ${button.dataset.effect}`, button.dataset.verb)) return;
+    let done = 0; const refused = new Map();
+    for (const id of ids) {
+      try { await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined); done += 1; }
+      catch (error) { const why = error.problem?.code || error.message; refused.set(why, (refused.get(why) || 0) + 1); }
+    }
+    for (const box of all("main input[type=checkbox]:checked")) box.checked = false;
+    say([`${done} done`, ...[...refused].map(([why, n]) => `${n} refused: ${why}`)].join(", "));
+    await refresh();
+  };
+
+  // What changed since another version: the lines that only one of both has.
+  const showDiff = async (details) => {
+    const out = $(".diff", details);
+    if (out.childElementCount) return;
+    const { spec } = await call("GET", details.dataset.diff);
+    const [before, after] = [JSON.stringify(spec, null, 2).split("\n"), $("#spec-text").textContent.split("\n")];
+    const lengths = Array.from({ length: before.length + 1 }, () => new Uint32Array(after.length + 1));
+    for (let i = before.length - 1; i >= 0; i -= 1) for (let j = after.length - 1; j >= 0; j -= 1) lengths[i][j] = before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    const line = (name, text) => out.append(Object.assign(document.createElement(name), { textContent: `${text}\n` }));
+    let [i, j] = [0, 0];
+    while (i < before.length || j < after.length) {
+      if (i < before.length && j < after.length && before[i] === after[j]) { i += 1; j += 1; }
+      else if (j >= after.length || i < before.length && lengths[i + 1][j] >= lengths[i][j + 1]) { line("del", before[i]); i += 1; }
+      else { line("ins", after[j]); j += 1; }
+    }
+    if (!out.childElementCount) out.textContent = "Nothing in the specification.";
+  };
+  document.addEventListener("toggle", (event) => { if (event.target.matches?.("details[data-diff]") && event.target.open) showDiff(event.target); }, true);
+
+  document.addEventListener("change", (event) => {
+    const target = event.target;
+    if (target.matches("[data-check-all]")) for (const box of all("main input[name=chosen]")) box.checked = target.checked;
+    if (target.matches("input[type=checkbox]")) showBulk();
+    if (target.matches("form.filters select, form.filters input[type=checkbox]")) target.form.requestSubmit();
+  });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button, [data-row-link]");
+    if (!button) return;
+    if (button.dataset.bulk) bulk(button);
+    if (button.dataset.opens) { const dialog = $(button.dataset.opens); dialog.showModal(); $("input, textarea, select", dialog)?.focus(); }
+    if (button.hasAttribute("data-close")) button.closest("dialog").close();
+    if (button.dataset.copy !== undefined) { const of = button.dataset.copy ? $(button.dataset.copy).textContent : button.dataset.text; await navigator.clipboard.writeText(of); say("Copied."); }
+    if (button.hasAttribute("data-theme-switch")) {
+      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+      localStorage.setItem("theme", dark ? "light" : "dark");
+      showTheme();
+    }
+    if (button.hasAttribute("data-save-view")) saveView();
+    if (button.dataset.removeView) { const views = savedViews(); delete views[button.dataset.removeView]; localStorage.setItem("views", JSON.stringify(views)); showViews(); }
+  });
+
+  // Saved views: the query of a list under a name, in this browser.
+  const savedViews = () => { try { return JSON.parse(localStorage.getItem("views")) || {}; } catch { return {}; } };
+  const saveView = () => {
+    const name = $("#view-name")?.value.trim();
+    if (!name) return;
+    localStorage.setItem("views", JSON.stringify({ ...savedViews(), [name.slice(0, 60)]: location.pathname + location.search }));
+    $("#view-name").value = "";
+    showViews();
+  };
+  const showViews = () => {
+    const at = $("#views");
+    if (!at) return;
+    at.replaceChildren(...Object.entries(savedViews()).slice(0, 50).map(([name, href]) => {
+      const item = Object.assign(document.createElement("span"), { className: "tag" });
+      const link = Object.assign(document.createElement("a"), { textContent: name, href });
+      const remove = Object.assign(document.createElement("button"), { className: "link", textContent: "×", title: "Remove this view" });
+      remove.setAttribute("aria-label", `Remove the view ${name}`);
+      remove.dataset.removeView = name;
+      item.append(link, " ", remove);
+      return item;
+    }));
+  };
+
+  // Keys: / search, g then a letter goes to a screen, ? lists them.
+  let went = 0;
+  const places = { o: "/", e: "/executions", a: "/approvals", q: "/questions", s: "/sessions", p: "/projects", c: "/schedules", w: "/workers", n: "/new" };
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key === "/") { event.preventDefault(); $(".find input")?.focus(); }
+    else if (event.key === "?") $("#keys-help")?.showModal();
+    else if (event.key === "g") went = Date.now();
+    else if (places[event.key] && Date.now() - went < 1500) location.href = places[event.key];
+  });
+
+  const arrived = (main) => {
+    showTimes();
+    showBulk();
+    document.dispatchEvent(new CustomEvent("arrived", { detail: main }));
+  };
+  window.page = { call, say, refresh, showProblem, set };
+  document.addEventListener("DOMContentLoaded", () => {
+    showViews();
+    arrived($("main"));
+    setInterval(showTimes, 1000);
+    follow();
+  });
+})();

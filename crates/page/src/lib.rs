@@ -1,0 +1,70 @@
+//! The page: screens for people, rendered on the server from the API's answers ([ADR 61](docs/adr/0061-the-page.md)).
+//!
+//! **Invariant:** the page knows no store. What it shows, it reads over the API's routes in this process, with the
+//! cookie of its visitor; what it does, its script sends to the API. So the API alone decides who may see or do what.
+
+mod assets;
+mod client;
+mod dag;
+mod format;
+mod live;
+mod render;
+mod screens;
+mod show;
+mod sign_in;
+mod waterfall;
+
+use std::{fmt, sync::Arc};
+
+use axum::{Router, routing::get};
+use secrecy::SecretString;
+use tokio::sync::Semaphore;
+
+/// Screens that are followed live at a time, per process; further ones are shown without updates.
+const MAX_LIVE: usize = 500;
+
+/// Settings of the page.
+#[derive(Clone, Default)]
+pub struct PageOptions {
+    /// Key with which browsers on this machine are signed in without being asked. For development only.
+    pub local_key: Option<SecretString>,
+}
+
+impl fmt::Debug for PageOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageOptions").field("has_local_key", &self.local_key.is_some()).finish()
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct PageState(Arc<Shared>);
+
+pub(crate) struct Shared {
+    /// All routes of the API.
+    api: Router,
+    local_key: Option<SecretString>,
+    live: Arc<Semaphore>,
+}
+
+impl std::ops::Deref for PageState {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Routes of the page over `api`, the routes of the API.
+#[must_use]
+pub fn router(api: Router, options: PageOptions) -> Router {
+    let live = Arc::new(Semaphore::new(MAX_LIVE));
+    let state = PageState(Arc::new(Shared { api, local_key: options.local_key, live }));
+    let mut router = Router::new()
+        .route("/login", get(sign_in::form))
+        .route("/find", get(show::find))
+        .route("/assets/{file}", get(assets::serve));
+    for screen in screens::SCREENS {
+        router = router.route(screen.path, get(async move |state, request| show::show(screen, state, request).await));
+    }
+    router.with_state(state)
+}

@@ -1,0 +1,58 @@
+//! Renders templates. minijinja escapes HTML because their names end in `.html`.
+
+use std::sync::LazyLock;
+
+use longhaul_shared::template::value_of;
+use minijinja::{Environment, Error, UndefinedBehavior, Value};
+use rust_embed::RustEmbed;
+use serde_json::Value as Json;
+
+use crate::{assets, dag, format, waterfall};
+
+#[derive(RustEmbed)]
+#[folder = "templates/"]
+struct Templates;
+
+/// Start of the content, as `base.html` writes it.
+const MAIN: &str = "<main id=\"main\">";
+
+static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
+    let mut environment = Environment::new();
+    // A screen is shown without what an optional read did not bring.
+    environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    format::register(&mut environment);
+    environment.add_function("waterfall", waterfall::rows);
+    environment.add_function("dag", dag::layout);
+    environment.add_global("assets", assets::version());
+    for name in Templates::iter() {
+        let source = Templates::get(&name).map(|file| String::from_utf8_lossy(&file.data).into_owned());
+        if let Err(error) = environment.add_template_owned(name.into_owned(), source.unwrap_or_default()) {
+            tracing::error!(error = format!("{error:#}"), "a template of the page does not parse");
+        }
+    }
+    environment
+});
+
+/// A whole page.
+pub(crate) fn page(template: &str, values: &Json) -> String {
+    shown(template, ENVIRONMENT.get_template(template).and_then(|template| template.render(value_of(values))))
+}
+
+/// The content of the page's `<main>`, for updates. Texts of others are escaped, so they cannot end it.
+pub(crate) fn main(template: &str, values: &Json) -> String {
+    let page = page(template, values);
+    let content = page.split_once(MAIN).and_then(|(_, rest)| rest.rsplit_once("</main>"));
+    content.map(|(content, _)| content.to_owned()).unwrap_or_default()
+}
+
+fn shown(template: &str, rendered: Result<String, Error>) -> String {
+    rendered.unwrap_or_else(|error| {
+        tracing::error!(error = format!("{error:#}"), template, "the page cannot be rendered");
+        "The page cannot be rendered; the log says why.".to_owned()
+    })
+}
+
+/// A member of a template value; undefined if there is none.
+pub(crate) fn member(value: &Value, name: &str) -> Value {
+    value.get_attr(name).unwrap_or_default()
+}
