@@ -18,7 +18,7 @@ use longhaul_store::tenants::{
 
 use crate::{
     error::{ApiError, ApiResult},
-    page_session,
+    session_cookie::session_of,
     state::ApiState,
 };
 
@@ -63,7 +63,12 @@ impl FromRequestParts<ApiState> for Principal {
         if parts.headers.contains_key(header::AUTHORIZATION) {
             return authenticate(state, bearer(&parts.headers)?).await;
         }
-        page_session::principal(state, parts).await
+        let session = session_of(state, parts)?;
+        match by_hash(state, session.key_hash).await {
+            Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => Ok(principal),
+            Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
+            Err(error) => Err(error),
+        }
     }
 }
 

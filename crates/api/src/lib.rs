@@ -24,6 +24,7 @@ mod router;
 mod routes;
 mod schema;
 mod server;
+mod session_cookie;
 mod session_watch;
 mod state;
 mod stream_slots;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use minijinja::{Value, context};
 
-use crate::render::member;
+use crate::value::{items, member};
 
 /// Size of a task's box and the room around it, in the drawing's units.
 const BOX: (f64, f64) = (190.0, 46.0);
@@ -12,13 +12,13 @@ const GAP: (f64, f64) = (60.0, 14.0);
 
 /// `dag(tasks)`: `nodes` (each with its `task`, `x` and `y`), `edges` (paths) and the drawing's `width` and `height`.
 pub(crate) fn layout(tasks: &Value) -> Value {
-    let tasks: Vec<Value> = tasks.try_iter().map(Iterator::collect).unwrap_or_default();
+    let tasks = items(tasks);
     let key = |task: &Value| member(task, "key").to_string();
     let at: BTreeMap<String, usize> = tasks.iter().enumerate().map(|(i, task)| (key(task), i)).collect();
     let before: Vec<Vec<usize>> = tasks
         .iter()
         .map(|task| {
-            let names = member(task, "depends_on").try_iter().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+            let names = items(&member(task, "depends_on"));
             names.iter().filter_map(|name| at.get(&name.to_string()).copied()).collect()
         })
         .collect();

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use minijinja::{Environment, Value, value::ValueKind};
 use url::form_urlencoded;
 
-use crate::render::member;
+use crate::value::member;
 
 pub(crate) fn register(environment: &mut Environment<'_>) {
     environment.add_filter("time", time);

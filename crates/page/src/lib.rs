@@ -3,6 +3,7 @@
 //! **Invariant:** the page knows no store. What it shows, it reads over the API's routes in this process, with the
 //! cookie of its visitor; what it does, its script sends to the API. So the API alone decides who may see or do what.
 
+mod asked;
 mod assets;
 mod client;
 mod dag;
@@ -12,6 +13,7 @@ mod render;
 mod screens;
 mod show;
 mod sign_in;
+mod value;
 mod waterfall;
 
 use std::{fmt, sync::Arc};

@@ -13,7 +13,7 @@ use axum::response::{
 use futures::stream;
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
 
-use crate::{PageState, render, show::Asked};
+use crate::{PageState, asked::Asked, render};
 
 /// Least time between two looks.
 const LOOK: Duration = Duration::from_secs(2);

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use longhaul_shared::template::value_of;
-use minijinja::{Environment, Error, UndefinedBehavior, Value};
+use minijinja::{Environment, Error, UndefinedBehavior};
 use rust_embed::RustEmbed;
 use serde_json::Value as Json;
 
@@ -50,9 +50,4 @@ fn shown(template: &str, rendered: Result<String, Error>) -> String {
         tracing::error!(error = format!("{error:#}"), template, "the page cannot be rendered");
         "The page cannot be rendered; the log says why.".to_owned()
     })
-}
-
-/// A member of a template value; undefined if there is none.
-pub(crate) fn member(value: &Value, name: &str) -> Value {
-    value.get_attr(name).unwrap_or_default()
 }

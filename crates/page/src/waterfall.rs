@@ -5,7 +5,7 @@ use minijinja::{Value, context};
 
 use crate::{
     format::{readable_span, seconds_between},
-    render::member,
+    value::{items, member},
 };
 
 /// The time that is drawn, from the submit to the end or to now.
@@ -74,10 +74,6 @@ fn step_row(window: &Window, step: Value) -> Option<Value> {
 
 fn instant(of: &Value, name: &str) -> Option<DateTime<Utc>> {
     member(of, name).as_str()?.parse().ok()
-}
-
-fn items(list: &Value) -> Vec<Value> {
-    list.try_iter().map(Iterator::collect).unwrap_or_default()
 }
 
 #[cfg(test)]

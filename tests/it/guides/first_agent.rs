@@ -115,7 +115,7 @@ async fn first_agent_guide_runs_as_printed() {
             _ => {}
         }
     }
-    assert!(commands >= 10 && compared >= 8, "{commands} blocks of commands, {compared} outputs");
+    assert!(commands >= 9 && compared >= 8, "{commands} blocks of commands, {compared} outputs");
 
     let pid = Pid::from_raw(i32::try_from(server.id().unwrap()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();

@@ -94,7 +94,7 @@ async fn filters_of_the_address_reach_the_list() {
 async fn texts_of_callers_are_escaped_everywhere() {
     let api = TestApi::start().await;
     let evil = "</main><script>alert(1)</script><img src=x onerror=alert(2)>\"'";
-    let body = json!({"definition": "invoice", "input": {"prompt": evil}, "metadata": {"customer": evil},
+    let body = json!({"definition": "invoice", "input": {"text": evil}, "metadata": {"customer": evil},
         "idempotency_key": "evil"});
     let submitted = api.acme.post("/v1/executions", &body).await;
     let id = submitted.body["id"].as_str().unwrap().to_owned();

@@ -53,7 +53,7 @@ async fn forged_and_ended_cookies_open_nothing() {
 async fn session_changes_something_from_its_own_site_only() {
     let api = TestApi::start().await;
     let visitor = Visitor::sign_in(&api, api.acme.key.as_deref().unwrap()).await;
-    let body = || Some(json!({"definition": "invoice", "input": {"prompt": "x"}}).to_string());
+    let body = || Some(json!({"definition": "invoice", "input": {"text": "x"}}).to_string());
     let submit = async |headers: &[(&str, &str)]| visitor.send(Method::POST, "/v1/executions", body(), headers).await;
     let origin = visitor.caller.url.clone();
     for foreign in [

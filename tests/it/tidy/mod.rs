@@ -68,7 +68,7 @@ fn layers_hold() {
     named_only_in("redis", &["crates/queue/src", "crates/shared/src/config"]);
     named_only_in("apalis", &["crates/queue/src"]);
     named_only_in("apalis_core", &["crates/queue/src"]);
-    named_only_in("axum", &["crates/api/src", "crates/testkit/src"]);
+    named_only_in("axum", &["crates/api/src", "crates/page/src", "crates/testkit/src"]);
     named_only_in("clap", &["crates/cli/src", "crates/command/src", "crates/proof/src"]);
     named_only_in("comfy_table", &["crates/command/src"]);
     // Only tests and benchmarks make certificates and keep histograms.

@@ -34,13 +34,13 @@ pub(crate) struct Overview {
     /// Number of executions by status.
     counts: BTreeMap<&'static str, i64>,
     /// Open executions by queue and reason, of the first 20,000 open ones.
-    waiting: Vec<WaitingView>,
+    waiting: Vec<WaitingCount>,
     recent: Recent,
 }
 
 /// Executions of a queue that wait for the same.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct WaitingView {
+pub(crate) struct WaitingCount {
     queue: String,
     #[schema(value_type = closed::WaitReason)]
     wait_reason: String,
@@ -134,7 +134,7 @@ pub(crate) async fn overview(
     )?;
     let counted = |status: ExecutionStatus| counts.iter().find(|(of, _)| *of == status).map_or(0, |(_, n)| *n);
     let counts = ExecutionStatus::ALL.iter().map(|status| (status.as_str(), counted(*status))).collect();
-    let waiting = waiting.into_iter().map(|of| WaitingView {
+    let waiting = waiting.into_iter().map(|of| WaitingCount {
         queue: of.queue,
         wait_reason: of.wait_reason,
         executions: of.executions,
