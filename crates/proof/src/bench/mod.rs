@@ -17,6 +17,7 @@ mod load;
 mod long;
 mod model;
 mod neighbours;
+mod page;
 mod parked;
 mod progress;
 mod recovery;
@@ -45,6 +46,7 @@ Examples:
   longhaul bench neighbours --attack schemas --attack batches
   longhaul bench chat --chats 20 --idle 10000 --reconnects 1000
   longhaul bench sweep --workers 10,100,1000
+  longhaul bench page --rows 10000000
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -74,6 +76,8 @@ enum What {
     Sweep(sweep::SweepArgs),
     /// Measure the plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
+    /// Measure the time that the server takes for screens of the page over many stored executions
+    Page(page::PageArgs),
     /// Run the worker of the benchmarks
     #[command(hide = true)]
     Worker,
@@ -95,6 +99,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Chat(args) => runtime::plain(chat::run(args, context)),
         What::Sweep(args) => runtime::plain(sweep::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
+        What::Page(args) => runtime::plain(page::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;
             runtime::role(config, "longhaul-worker", worker::run)

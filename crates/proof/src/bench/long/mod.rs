@@ -23,6 +23,7 @@ use super::{
     conditions::conditions,
     environment::{Bare, BenchEnvironment, EnvironmentOptions, agent},
     model::PAGE_TOOL,
+    page,
 };
 
 /// Key of the agent and definition.
@@ -64,6 +65,7 @@ pub(super) async fn run(args: LongArgs, context: &Context) -> anyhow::Result<Exi
     let windows = Window::early_and_late(args.turns);
     let (early, late) = (Costs::of(windows[0], &ran.looks, &stored)?, Costs::of(windows[1], &ran.looks, &stored)?);
     let readings = reading::all(&environment.caller, ran.execution).await?;
+    let screen = page::look_at(&environment.caller, &format!("/executions/{}", ran.execution)).await?;
     environment.stop().await?;
 
     let ratios = late.ratios_to(&early);
@@ -72,6 +74,7 @@ pub(super) async fn run(args: LongArgs, context: &Context) -> anyhow::Result<Exi
             "conditions": conditions, "floor": floor.json(), "turns": args.turns, "page_bytes": plan.page_bytes,
             "early": early, "late": late, "late_to_early": ratios, "whole_run": ran.averages, "resumed": ran.resumed,
             "readings": readings.iter().map(Reading::json).collect::<Vec<Value>>(),
+            "screen": { "milliseconds": screen.0, "bytes": screen.1 },
         }));
         return Ok(Exit::Done);
     }
@@ -88,6 +91,7 @@ pub(super) async fn run(args: LongArgs, context: &Context) -> anyhow::Result<Exi
         "resumed {after_claim_seconds:.2} s after the next claim, {after_kill_seconds:.2} s after the kill"
     ));
     readings.iter().map(Reading::line).for_each(output::line);
+    output::line(format!("the page shows it after {:.0} ms, in {} kB", screen.0, screen.1 / 1_000));
     floor.lines().iter().for_each(output::line);
     Ok(Exit::Done)
 }
