@@ -99,7 +99,7 @@ pub(crate) const SCREENS: &[Screen] = &[
         template: "executions.html",
         reads: &[
             read("list", "/v1/executions?limit=50").passing(EXECUTION_FILTERS),
-            read("overview", "/v1/overview").passing(&TENANTS).optional(),
+            read("overview", "/v1/overview?recent=0").passing(&TENANTS).optional(),
             DEFINITIONS,
             AGENTS,
         ],

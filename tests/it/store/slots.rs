@@ -310,6 +310,22 @@ async fn limit_is_resized_or_removed_while_in_use() {
 }
 
 #[tokio::test]
+async fn held_queue_starts_nothing_until_released() {
+    let world = World::create().await;
+    let hold = key("queue:default");
+    world.store.put_limit(Some(world.tenant), &hold, 0).await.unwrap();
+    let ids = world.submit(2).await;
+    let worker = world.worker().await;
+    assert!(worker.claim(4).await.is_empty());
+    assert_eq!(reason(&world, ids[0]).await.as_deref(), Some("concurrency_limit"));
+    world.store.put_limit(Some(world.tenant), &key("queue:other"), 0).await.unwrap();
+    assert!(world.store.remove_limit(Some(world.tenant), &hold).await.unwrap());
+    world.store.sweep_slots(100).await.unwrap();
+    assert_eq!(worker.claim(4).await.len(), 2, "the hold of another queue does not count");
+    world.check().await;
+}
+
+#[tokio::test]
 async fn newest_definition_version_sets_the_limit() {
     let world = World::create().await;
     let put = async |limit: u32| {

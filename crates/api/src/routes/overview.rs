@@ -112,11 +112,12 @@ pub(crate) struct SpendView {
     cost_usd: Usd,
 }
 
-/// Counts executions, and summarises the newest 2,000: rate, times, failures and spend.
+/// Counts executions, and summarises the newest: rate, times, failures and spend.
 #[utoipa::path(get, operation_id = "getOverview", path = "/v1/overview", tag = "executions",
     params(("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "Of this group of the organisation"),
-        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
+        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`"),
+        ("recent" = Option<i64>, Query, description = "Newest executions to summarise, 0 to 2,000; 2,000 when absent")),
     responses((status = 200, description = "The overview", body = Overview)))]
 pub(crate) async fn overview(
     State(state): State<ApiState>,
@@ -125,8 +126,12 @@ pub(crate) async fn overview(
 ) -> ApiResult<Json<Overview>> {
     principal.need(Scope::ExecutionsRead)?;
     let reach = take_reach(&state, &principal, &mut params).await?;
+    let limit = params.take("recent").unwrap_or(RECENT);
+    if !(0..=RECENT).contains(&limit) {
+        params.violation("recent", format!("must be between 0 and {RECENT}"));
+    }
     params.finish()?;
-    let filter = ListFilter { limit: RECENT, ..ListFilter::default() };
+    let filter = ListFilter { limit, ..ListFilter::default() };
     let (counts, waiting, newest) = tokio::try_join!(
         state.store.count_executions(&reach),
         state.store.waiting_by_queue(&reach),

@@ -9,13 +9,15 @@ use crate::client::Client;
 /// List, set and remove concurrency limits
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A key is tenant, definition, agent or metadata.<path>: each of its values may run so many executions at a time. With
-:value the limit is about that value alone. Limits of definitions and agents are part of their YAML (`concurrency`).
+A key is tenant, definition, agent, queue or metadata.<path>: each of its values may run so many executions at a time.
+With :value the limit is about that value alone. A limit of 0 is a hold. Limits of definitions and agents are part of
+their YAML (`concurrency`).
 
 Examples:
   longhaul limits
   longhaul limits set metadata.customer 5
   longhaul limits set agent:invoice-clerk 20
+  longhaul limits set queue:bulk 0               hold a queue
   longhaul limits set tenant 200 --shared        every tenant; needs the scope admin
   longhaul limits remove metadata.customer")]
 pub struct LimitsArgs {
@@ -27,7 +29,7 @@ pub struct LimitsArgs {
 enum LimitsCommand {
     /// Set a limit; executions that already run continue
     Set {
-        /// Key of the limit: tenant, definition, agent or `metadata.<path>`, optionally with :value
+        /// Key of the limit: tenant, definition, agent, queue or `metadata.<path>`, optionally with :value
         key: String,
         /// Largest number of executions that may run at a time, up to 10000; 0 holds all back
         limit: u32,

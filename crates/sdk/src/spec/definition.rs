@@ -249,7 +249,7 @@ impl ConcurrencySpec {
         let mut problems = Vec::new();
         for (index, limit) in limits.iter().enumerate() {
             if !is_limit_expression(&limit.key) {
-                let reason = "must be tenant, definition, agent or metadata.<path>";
+                let reason = "must be tenant, definition, agent, queue or metadata.<path>";
                 problems.push((format!("/concurrency/{index}/key"), reason));
             }
             if limits.iter().take(index).any(|other| other.key == limit.key) {
@@ -266,7 +266,7 @@ pub fn is_limit_expression(text: &str) -> bool {
     let fits = |part: &str| !part.is_empty() && !part.contains([':', '\0', '{', '}', ',', '"', '\\']);
     match text.strip_prefix("metadata.") {
         Some(path) => text.len() <= 200 && path.split('.').all(fits),
-        None => matches!(text, "tenant" | "definition" | "agent"),
+        None => matches!(text, "tenant" | "definition" | "agent" | "queue"),
     }
 }
 

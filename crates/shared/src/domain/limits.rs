@@ -56,10 +56,12 @@ mod tests {
 
     #[test]
     fn keys_are_read_as_they_are_shown() {
-        for text in ["tenant", "agent", "agent:clerk", "definition:a.b", "metadata.customer", "metadata.a.b:x:y"] {
+        for text in
+            ["tenant", "agent", "queue:bulk", "agent:clerk", "definition:a.b", "metadata.customer", "metadata.a.b:x:y"]
+        {
             assert_eq!(LimitKey::parse(text).map(|key| key.to_string()).as_deref(), Some(text));
         }
-        for text in ["", "queue", "metadata", "metadata.", "metadata..a", "agent:", "tenant "] {
+        for text in ["", "worker", "metadata", "metadata.", "metadata..a", "agent:", "tenant "] {
             assert_eq!(LimitKey::parse(text), None, "{text}");
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct LimitSet {
 /// running executions continue.
 #[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = ref("#/components/schemas/LimitBody"),
     params(
-        ("key" = String, Path, description = "tenant, definition, agent or metadata.<path>; with :value about that value alone"),
+        ("key" = String, Path, description = "tenant, definition, agent, queue or metadata.<path>; with :value about that value alone"),
         ("shared" = Option<bool>, Query, description = "About all tenants; needs the scope `admin`"),
     ),
     responses((status = 200, description = "The limit", body = LimitSet)))]

@@ -56,8 +56,9 @@ pub(crate) struct LimitsPage {
 
 /// Parses a limit key. Callers name a tenant by its organisation; the store names it by its id.
 pub(crate) async fn read_key(state: &ApiState, text: &str) -> ApiResult<LimitKey> {
-    let refused =
-        || ApiError::invalid("/key", "must be tenant, definition, agent or metadata.<path>, with or without :value");
+    let refused = || {
+        ApiError::invalid("/key", "must be tenant, definition, agent, queue or metadata.<path>, perhaps with :value")
+    };
     let key = LimitKey::parse(text).ok_or_else(refused)?;
     match (key.expression(), key.value()) {
         ("tenant", Some(org)) => {
