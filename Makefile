@@ -17,7 +17,7 @@ bootstrap: ## install what is missing (PostgreSQL, Redis, bubblewrap, a C compil
 demo: bootstrap ## three example definitions over sample input, a chat, a project and a schedule
 	@cargo run -p longhaul-cli --bin longhaul -- demo
 
-dev: bootstrap ## API, worker and status page on private servers; data in .longhaul/
+dev: bootstrap ## API, worker and page on private servers; data in .longhaul/
 	@cargo run -p longhaul-cli --bin longhaul -- dev
 
 # More tests than cores at a time: they wait for servers as much as they compute.

@@ -293,7 +293,7 @@ impl ApiError {
                  the agent's policy says `allow_self`"
                     .into()
             }
-            Self::CrossSite => "a page of another site sent this; sign in or out on the status page itself".into(),
+            Self::CrossSite => "a page of another site sent this request; send it from the page itself".into(),
             Self::StaleHash => "the hash is not the current one; look again before you decide".into(),
             Self::ToolResultsRefused(_) => "nothing was stored, as some results are refused; see `errors`".into(),
             Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),

@@ -1,4 +1,4 @@
-//! `longhaul dev` and `longhaul demo`: API, worker and status page in one process, on a private PostgreSQL and Redis.
+//! `longhaul dev` and `longhaul demo`: API, worker and page in one process, on a private PostgreSQL and Redis.
 //!
 //! SQL, queue and roles are those of production; only the servers are started here. Invariants: data and keys of an
 //! earlier start are there at the next one; the addresses and keys are written to `env` in the data directory for the

@@ -1,4 +1,4 @@
-//! Endpoints for operators and tools: health, metrics, the OpenAPI document and its viewer, the status page.
+//! Endpoints for operators and tools: health, metrics, the OpenAPI document and its viewer.
 
 use serde_json::json;
 

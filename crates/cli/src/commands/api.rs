@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compose;
 
-/// Serve the API, its documentation and the status page
+/// Serve the API, its documentation and the page
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs DATABASE_URL, REDIS_URL and LONGHAUL_API_KEY_PEPPER (32 characters or more, the same in every process).

@@ -34,7 +34,7 @@ Run it in the repository: it applies ./agents and ./definitions and reads ./exam
 the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the schedule (exit code 0 when all
 FINISHED); otherwise it goes on serving until Ctrl-C.")]
 pub struct DemoArgs {
-    /// Address and port of API and status page; a free port if absent
+    /// Address and port of API and page; a free port if absent
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Data directory

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::dev_server::{self, DevServer, DevServerOptions};
 
-/// Run API, worker and status page here, on a private PostgreSQL and Redis
+/// Run API, worker and page here, on a private PostgreSQL and Redis
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Starts private servers from the installed binaries (exit code 3 and the install command when there are none), applies
@@ -20,7 +20,7 @@ Examples:
   longhaul dev --apply my-agents --listen 127.0.0.1:9000
   . ./.longhaul/env && longhaul worker        # a second worker, to kill")]
 pub struct DevArgs {
-    /// Address and port of API and status page
+    /// Address and port of API and page
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// Data directory
@@ -55,7 +55,7 @@ pub(super) fn say(running: &DevServer) {
     let url = &running.url;
     let env = shell_path(running.env_path());
     output::line(format!("\nLonghaul is running ({} agents and definitions applied)\n", running.applied.len()));
-    output::line(format!("  status page      {url}/"));
+    output::line(format!("  page             {url}/"));
     output::line(format!("  API              {url}/v1      documentation {url}/docs"));
     output::line(format!("  model            {}", running.model()));
     output::line(format!("  PostgreSQL       psql \"$DATABASE_URL\"      after `. {env}`"));

@@ -248,7 +248,7 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Ends every session of the status page that was signed in with the key of that hash, if the session that
+    /// Ends every session of the page that was signed in with the key of that hash, if the session that
     /// began at `began_at` is still valid; API processes honour it within 10 s.
     ///
     /// # Errors
