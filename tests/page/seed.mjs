@@ -44,6 +44,10 @@ const AGENTS = [
     model: { script: `{% if last.role == "user" %}{{ calls([call("ask_caller", {"question": "For how many people, on which day, and with what food?", "answer_schema": {"type": "object", "properties": {"people": {"type": "integer", "minimum": 1, "maximum": 500, "description": "Guests, without staff"}, "day": {"type": "string", "format": "date"}, "food": {"enum": ["none", "vegetarian", "everything"]}, "music": {"type": "boolean"}}, "required": ["people", "food"]}})]) }}{% else %}{{ text({"response": "Planned: " ~ last.text}) }}{% endif %}` },
   },
   {
+    key: "travel-desk", name: "Travel desk", description: "Confirms journeys.", prompts: prompts("You confirm journeys. Answer with JSON."),
+    model: { script: '{{ text({"response": "Booked: " ~ input_text}, latency_ms=50) }}' },
+  },
+  {
     key: "translator", name: "Translator", description: "Answers with text where JSON is asked for, so its runs fail.",
     prompts: prompts("You translate. Answer with JSON."), model: { script: '{{ raw("Voilà, la traduction.", latency_ms=50) }}' },
   },
@@ -59,7 +63,7 @@ const AGENTS = [
 ];
 const DEFINITIONS = [
   {
-    key: "travel-request", agent_key: "support", name: "Travel request", description: "A form with every kind of field.",
+    key: "travel-request", agent_key: "travel-desk", name: "Travel request", description: "A form with every kind of field.",
     input_schema: {
       type: "object", additionalProperties: false, required: ["traveller", "days", "class"],
       properties: {
@@ -81,7 +85,7 @@ const DEFINITIONS = [
     output_schema: { type: "object", properties: { text: { type: "string" } }, required: ["text"] },
   },
   {
-    key: "digest", agent_key: "support", name: "Nightly digest", description: "Held by a limit of 0.",
+    key: "digest", agent_key: "travel-desk", name: "Nightly digest", description: "Held by a limit of 0.",
     input_schema: { type: "object", properties: { day: { type: "string" } } }, prompt: "Digest of {{ input.day }}",
   },
   { key: "hostile", agent_key: "hostile", name: HOSTILE, description: HOSTILE, prompt: "x" },

@@ -45,7 +45,7 @@
     Idiomorph.morph(main, html, {
       morphStyle: "innerHTML",
       callbacks: {
-        beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old === document.activeElement && old.matches("input, textarea, select") || old.hasAttribute("data-keep"))),
+        beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old === document.activeElement && old.matches("input, textarea, select") || old.matches("form.filters, [data-keep]"))),
         beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")),
       },
     });
@@ -107,17 +107,19 @@
     }
     return text;
   };
-  const bodyOf = (form) => {
+  const bodyOf = (form, submitter) => {
     const body = {};
+    if (submitter?.name) set(body, submitter.name, submitter.value);
     for (const field of form.elements) {
-      if (!field.name || field.disabled || field.type === "radio" && !field.checked) continue;
+      if (!field.name || field.disabled || field.type === "submit" || field.type === "radio" && !field.checked) continue;
       if (field.multiple) { const chosen = [...field.selectedOptions].map((option) => option.value); if (chosen.length) set(body, field.name, chosen); continue; }
       const value = fieldValue(field);
       if (value !== undefined) set(body, field.name, value);
     }
     return form.dataset.wrap ? body[form.dataset.wrap] ?? {} : body;
   };
-  // Violations are shown at their fields: /input/a/b belongs to the field named input.a.b.
+  // Violations are shown at their fields: /input/a/b belongs to the field named input.a.b, or to one of an object around
+  // it.
   const showProblem = (form, error) => {
     for (const old of all(".wrong", form)) old.remove();
     for (const field of all("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
@@ -129,24 +131,30 @@
     let shown = 0;
     for (const violation of violations) {
       const path = violation.path.replace(/^\//, "").split("/").map((part) => part.replace(/~1/g, "/").replace(/~0/g, "~"));
-      let field = null;
-      for (let n = path.length; n > 0 && !field; n -= 1) field = form.elements.namedItem(path.slice(0, n).join("."));
-      note(`${path.join(".")}: ${violation.message}`, field instanceof RadioNodeList ? field[0] : field);
+      let [field, n] = [null, path.length + 1];
+      while (n > 1 && !field) {
+        n -= 1;
+        field = form.elements.namedItem(path.slice(0, n).join("."));
+        if (field instanceof RadioNodeList) field = field[0];
+        if (field && (field.disabled || field.type === "hidden")) field = null;
+      }
+      const rest = (field ? path.slice(n) : path).join(".");
+      note(rest ? `${rest}: ${violation.message}` : violation.message, field);
       shown += 1;
     }
     if (error.field) note(error.message, error.field); else if (!shown) note(error.message);
     $("[aria-invalid]", form)?.focus();
   };
   const fill = (text, value) => text.replace(/\{([\w.]+)\}/g, (_, name) => encodeURIComponent(name.split(".").reduce((of, key) => of?.[key], value) ?? ""));
-  const send = async (form) => {
+  const send = async (form, submitter) => {
     let [method, path] = form.dataset.api.split(" ");
     const fields = Object.fromEntries([...form.elements].filter((field) => field.name?.startsWith(":")).map((field) => [field.name.slice(1), field.value]));
     path = fill(path, fields);
-    const body = method === "DELETE" || form.dataset.body === "none" ? undefined : bodyOf(form);
-    for (const name of Object.keys(fields)) if (body) delete body[":" + name];
     const buttons = all("button", form);
-    buttons.forEach((button) => { button.disabled = true; });
     try {
+      const body = method === "DELETE" || form.dataset.body === "none" ? undefined : bodyOf(form, submitter);
+      for (const name of Object.keys(fields)) if (body) delete body[":" + name];
+      buttons.forEach((button) => { button.disabled = true; });
       const value = await call(method, path, body);
       delete form.dataset.dirty;
       form.closest("dialog")?.close();
@@ -163,12 +171,31 @@
   };
   document.addEventListener("submit", (event) => {
     const form = event.target;
+    if (form.matches("form.filters")) { event.preventDefault(); filter(form); return; }
     if (!form.dataset.api) return;
     event.preventDefault();
-    if (event.submitter?.name) { const own = form.elements.namedItem(event.submitter.name); if (own && own.type === "hidden") own.value = event.submitter.value; }
     if (form.dataset.confirm && !form.closest("dialog")) { confirmed(form); return; }
-    send(form);
+    send(form, event.submitter);
   });
+
+  // A list's filter becomes its address, without empty fields. [data-metadata] holds key=value; [data-instant] shows the
+  // hidden field of that name in the visitor's zone.
+  const filter = (form) => {
+    const query = new URLSearchParams();
+    for (const field of form.elements) {
+      const value = field.value.trim();
+      if (field.name && value && (field.type !== "checkbox" || field.checked)) query.append(field.name, value);
+      const [key, ...rest] = value.split("=");
+      if (field.hasAttribute("data-metadata") && rest.length) query.append(`metadata.${key.trim()}`, rest.join("=").trim());
+    }
+    location.href = `${form.getAttribute("action") || location.pathname}?${query}`;
+  };
+  const showInstants = () => {
+    for (const field of all("[data-instant]")) {
+      const at = new Date(field.form.elements.namedItem(field.dataset.instant).value);
+      if (!Number.isNaN(at.getTime())) field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+    }
+  };
   document.addEventListener("input", (event) => { const form = event.target.closest("form[data-api], form[data-guard]"); if (form) form.dataset.dirty = ""; });
 
   // Confirmation in a dialog of the page
@@ -227,6 +254,7 @@
 
   document.addEventListener("change", (event) => {
     const target = event.target;
+    if (target.matches("[data-instant]")) target.form.elements.namedItem(target.dataset.instant).value = target.value ? new Date(target.value).toISOString() : "";
     if (target.matches("[data-check-all]")) for (const box of all("main input[name=chosen]")) box.checked = target.checked;
     if (target.matches("input[type=checkbox]")) showBulk();
     if (target.matches("form.filters select, form.filters input[type=checkbox]")) target.form.requestSubmit();
@@ -289,6 +317,7 @@
   window.page = { call, say, refresh, showProblem, set };
   document.addEventListener("DOMContentLoaded", () => {
     showViews();
+    showInstants();
     arrived($("main"));
     setInterval(showTimes, 1000);
     follow();

@@ -5,15 +5,21 @@
   const el = (name, of = {}, ...children) => { const node = Object.assign(document.createElement(name), of); node.append(...children); return node; };
   const kind = (schema) => (Array.isArray(schema.type) ? schema.type.find((type) => type !== "null") : schema.type);
 
+  // Properties of an object, required ones first.
+  const ordered = (schema) => {
+    const late = ([key]) => Number(!schema.required?.includes(key));
+    return Object.entries(schema.properties).sort((a, b) => late(a) - late(b));
+  };
+
   // A field for `schema` under the dotted `name`.
   const field = (name, label, schema, required, root) => {
     if (schema.$ref) schema = { ...schema.$ref.replace(/^#\//, "").split("/").reduce((of, key) => of?.[key], root), ...schema, $ref: undefined };
-    const text = el("label", { className: "field" }, `${schema.title || label}${required ? " *" : ""}`);
-    if (schema.description) text.append(el("span", { textContent: schema.description }));
     const type = kind(schema);
+    const text = el("label", { className: type === "boolean" && !schema.enum ? "field tick" : "field" }, `${schema.title || label}${required ? " *" : ""}`);
+    if (schema.description) text.append(el("span", { textContent: schema.description }));
     if (type === "object" && schema.properties) {
       const group = el("fieldset", { className: "form field" }, el("legend", { textContent: schema.title || label }));
-      for (const [key, of] of Object.entries(schema.properties)) group.append(field(`${name}.${key}`, key, of, schema.required?.includes(key), root));
+      for (const [key, of] of ordered(schema)) group.append(field(`${name}.${key}`, key, of, schema.required?.includes(key), root));
       return group;
     }
     let input;
@@ -27,19 +33,19 @@
       if (schema.maximum !== undefined) input.max = schema.maximum;
       input.dataset.as = "number";
     } else if (type === "string") {
-      input = (schema.maxLength ?? 1000) > 200 && !schema.format ? el("textarea", { name }) : el("input", { name });
+      input = (schema.maxLength ?? 1000) > 200 && !schema.format && !schema.pattern && !schema.examples ? el("textarea", { name }) : el("input", { name });
       if (schema.format === "date") input.type = "date";
       if (schema.pattern) input.title = `matches ${schema.pattern}`;
     } else { input = el("textarea", { name, placeholder: "JSON" }); input.dataset.as = "json"; }
     if (schema.default !== undefined) { if (type === "boolean") input.checked = schema.default; else input.value = typeof schema.default === "string" ? schema.default : JSON.stringify(schema.default); }
     const example = schema.examples?.[0];
     if (example !== undefined && !input.value) input.placeholder = typeof example === "string" ? example : JSON.stringify(example);
-    text.append(input);
+    if (type === "boolean" && !schema.enum) text.prepend(input); else text.append(input);
     return text;
   };
   // The fields of an object; of anything else one field.
   const fields = (name, schema) => (kind(schema) === "object" && schema.properties
-    ? Object.entries(schema.properties).map(([key, of]) => field(`${name}.${key}`, key, of, schema.required?.includes(key), schema))
+    ? ordered(schema).map(([key, of]) => field(`${name}.${key}`, key, of, schema.required?.includes(key), schema))
     : [field(name, name, schema, true, schema)]);
   window.schemaForm = { fields };
 
@@ -69,6 +75,14 @@
       document.getElementById("as-curl").textContent = `curl -s ${location.origin}/v1/executions \\\n  -H "Authorization: Bearer $LONGHAUL_API_KEY" \\\n  -H 'Content-Type: application/json' \\\n  -d ${quoted(body)}`;
       document.getElementById("as-cli").textContent = `longhaul submit ${definition.value || `--agent ${agent.value || "…"}`} --input ${quoted(JSON.stringify(input()))} --wait`;
     };
+    // `?like=ID`: the definition or agent and the input of an execution.
+    const copy = async (id) => {
+      const of = await page.call("GET", `/v1/executions/${encodeURIComponent(id)}`);
+      definition.value = of.definition.key;
+      if (!definition.value) agent.value = of.agent.key;
+      asJson.checked = true;
+      text.value = JSON.stringify(of.input, null, 2);
+    };
     const build = async (keep) => {
       let schema = { type: "object" };
       if (definition.value) {
@@ -88,7 +102,8 @@
     agent.addEventListener("change", () => { if (agent.value) definition.value = ""; build(false); });
     asJson.addEventListener("change", () => build(true));
     form.addEventListener("input", show);
-    build(false);
+    const like = new URLSearchParams(location.search).get("like");
+    if (like) copy(like).then(() => build(false)); else build(false);
   };
 
   // The answer to a question
