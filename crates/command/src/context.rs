@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ColorChoice;
 use longhaul_shared::config::{Config, ConfigError, Sources};
 
 use crate::env_file;
@@ -17,6 +18,9 @@ pub struct Context {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     pub json: bool,
+    /// Colours in the output; auto: on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
+    pub color: ColorChoice,
 }
 
 impl Context {

@@ -4,10 +4,41 @@
 
 #![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    env,
+    io::{self, IsTerminal, Write},
+    sync::OnceLock,
+};
 
-use comfy_table::{ContentArrangement, Table, presets};
+use clap::ColorChoice;
+use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
 use serde::Serialize;
+
+/// Streams that are written in colours.
+#[derive(Debug, Clone, Copy, Default)]
+struct Colours {
+    out: bool,
+    err: bool,
+}
+
+static COLOURS: OnceLock<Colours> = OnceLock::new();
+
+/// Decides once if output is in colours: `auto` means on a terminal, unless `NO_COLOR` is set.
+pub fn set_colours(choice: ColorChoice) {
+    let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colours = match choice {
+        ColorChoice::Always => Colours { out: true, err: true },
+        ColorChoice::Never => Colours::default(),
+        ColorChoice::Auto => {
+            Colours { out: !is_plain && io::stdout().is_terminal(), err: !is_plain && io::stderr().is_terminal() }
+        }
+    };
+    let _ = COLOURS.set(colours);
+}
+
+fn colours() -> Colours {
+    COLOURS.get().copied().unwrap_or_default()
+}
 
 /// Prints a line to standard output.
 pub fn line(text: impl AsRef<str>) {
@@ -30,14 +61,45 @@ pub fn json_line(value: &impl Serialize) {
     line(compact(value));
 }
 
-/// A table without borders, so that `cut` and `grep` work on it.
+/// A table without borders, so that `cut` and `grep` work on it. On a terminal its cells wrap at the terminal's width,
+/// except those of the first column, which people copy.
 pub fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled).set_header(header);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
+    if colours().out {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    if io::stdout().is_terminal()
+        && let Some(width) = Table::new().width()
+    {
+        wrap(&mut table, width);
+    }
     table
+}
+
+fn wrap(table: &mut Table, width: u16) {
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    if let Some(first) = table.column_mut(0) {
+        first.set_constraint(ColumnConstraint::ContentWidth);
+    }
+}
+
+/// A cell with a state, coloured if the output is.
+#[must_use]
+pub fn state(text: &str) -> Cell {
+    let cell = Cell::new(text);
+    let colour = match text {
+        "FINISHED" | "live" | "completed" | "delivered" | "approved" | "answered" => Color::Green,
+        "FAILED" | "dead" | "failed" | "rejected" | "revoked" => Color::Red,
+        "late" | "draining" | "waiting" | "paused" | "expired" => Color::Yellow,
+        _ => return cell,
+    };
+    if colours().out { cell.fg(colour) } else { cell }
 }
 
 /// Prints a message to standard error.
@@ -47,7 +109,8 @@ pub fn note(text: impl AsRef<str>) {
 
 /// Prints an error with its causes to standard error.
 pub fn failure(error: &anyhow::Error) {
-    eprintln!("longhaul: {error:#}");
+    let name = if colours().err { "\x1b[31mlonghaul:\x1b[0m" } else { "longhaul:" };
+    eprintln!("{name} {error:#}");
 }
 
 /// Prints an error as JSON to standard error.
@@ -68,4 +131,29 @@ fn compact(value: &impl Serialize) -> String {
 #[must_use]
 pub fn to_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_wrap_at_the_width_except_ids() {
+        let id = "0197fca0-1c6e-7aa2-9a40-6a3d7b0f2a11";
+        let mut table = table(["ID", "STATUS", "PREVIEW"]);
+        table.add_row([id, "FINISHED", &"many words ".repeat(9)]);
+        assert_eq!(table.trim_fmt().lines().count(), 2, "not on a terminal: a row is a line");
+        wrap(&mut table, 70);
+        let text = table.trim_fmt();
+        assert!(text.lines().all(|line| line.chars().count() <= 70), "{text}");
+        assert!(text.lines().any(|line| line.starts_with(id)), "{text}");
+        assert!(text.lines().count() > 3, "{text}");
+    }
+
+    #[test]
+    fn states_are_plain_without_a_terminal() {
+        let mut table = table(["STATUS"]);
+        table.add_row([state("FAILED")]);
+        assert_eq!(table.trim_fmt(), "STATUS\nFAILED");
+    }
 }

@@ -45,14 +45,14 @@ pub async fn run(args: ListArgs, context: &Context) -> anyhow::Result<Exit> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for execution in page["executions"].as_array().into_iter().flatten() {
         table.add_row([
-            text(&execution["id"]),
-            text(&execution["status"]),
-            text(&execution["wait_reason"]),
-            text(&execution["definition"]["key"]),
-            text(&execution["agent"]["key"]),
-            execution["usage"]["turns"].to_string(),
-            text(&execution["created_at"]).chars().take(19).collect(),
-            text(&execution["failure"]["code"]),
+            text(&execution["id"]).into(),
+            output::state(&text(&execution["status"])),
+            text(&execution["wait_reason"]).into(),
+            text(&execution["definition"]["key"]).into(),
+            text(&execution["agent"]["key"]).into(),
+            execution["usage"]["turns"].to_string().into(),
+            text(&execution["created_at"]).chars().take(19).collect::<String>().into(),
+            text(&execution["failure"]["code"]).into(),
         ]);
     }
     output::line(table.trim_fmt());
