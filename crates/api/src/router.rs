@@ -16,7 +16,7 @@ use crate::{
     middleware, page_session,
     routes::{
         contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, limits, memory,
-        overview, platform, projects, providers, quarantine, schedules, sessions, skills, webhooks, whoami,
+        overview, platform, projects, providers, quarantine, schedules, sessions, skills, webhooks, whoami, workers,
     },
     state::{ApiDeps, ApiState},
     unread_body,
@@ -139,6 +139,9 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         // operation
         .routes(routes!(whoami::whoami))
         .routes(routes!(fleet::demand))
+        .routes(routes!(workers::read::list))
+        .routes(routes!(workers::read::get))
+        .routes(routes!(workers::drain::drain))
         .routes(routes!(providers::health))
         .routes(routes!(providers::reset))
         .routes(routes!(health::healthz))

@@ -134,7 +134,13 @@ impl DevServer {
             served.context("the api ended")
         });
         let worker_config = config.clone();
-        roles.spawn(async move { compose::run_worker(worker_config, shutdown).await.context("the worker ended") });
+        roles.spawn(async move {
+            // A drained worker is followed by another, as under a supervisor.
+            while !shutdown.is_cancelled() {
+                compose::run_worker(worker_config.clone(), shutdown.clone()).await.context("the worker ended")?;
+            }
+            Ok(())
+        });
         Ok(Self { url, key, applied, config, env_path, roles, store, postgres, redis })
     }
 

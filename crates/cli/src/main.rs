@@ -12,7 +12,7 @@ use longhaul_cli::{
         api, apply, approvals, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor, erase,
         files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers,
         prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results, top_up,
-        watch, webhook, why, with_servers, worker,
+        watch, webhook, why, with_servers, worker, workers,
     },
     exit,
 };
@@ -35,6 +35,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
+    Workers(workers::WorkersArgs),
     #[cfg(target_os = "linux")]
     Sandbox(sandbox::SandboxArgs),
     Migrate(migrate::MigrateArgs),
@@ -136,6 +137,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         }
         Command::Api(args) => run::role(context.load(args.flags())?, "longhaul-api", api::run),
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
+        Command::Workers(args) => run::plain(workers::run(args, context)),
         #[cfg(target_os = "linux")]
         Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),
         Command::Doctor(_) => run::plain(doctor::run(context.load(Vec::new())?, context)),

@@ -28,12 +28,14 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Publishes registered agents and definitions, then works until `shutdown`. Then drains: finishes the
-    /// current steps and releases its leases.
+    /// Publishes registered agents and definitions, then works until `shutdown`, or until an operator asks this worker
+    /// to drain. Then drains: finishes the current steps and releases its leases.
     ///
     /// # Errors
     /// See [`WorkerError`].
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), WorkerError> {
+        // Its own: a drain of this worker stops nothing else of the process.
+        let shutdown = shutdown.child_token();
         let readiness = Readiness::new(shutdown.clone());
         // Served before Postgres and Redis are contacted, which may be down, and until the drain ends.
         let _metrics = match self.config.worker.metrics_listen {

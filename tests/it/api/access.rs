@@ -83,6 +83,9 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::POST, "/v1/questions/{id}/answer", ExecutionsWrite),
         (Method::GET, "/v1/overview", ExecutionsRead),
         (Method::GET, "/v1/fleet/demand", Admin),
+        (Method::GET, "/v1/workers", Admin),
+        (Method::GET, "/v1/workers/{id}", Admin),
+        (Method::POST, "/v1/workers/{id}/drain", Admin),
         (Method::GET, "/v1/providers/health", Admin),
         (Method::POST, "/v1/providers/health/reset", Admin),
         (Method::GET, "/v1/definitions", DefinitionsRead),
@@ -185,8 +188,9 @@ async fn execution_of_another_tenant_is_not_found() {
     let id = api.submit().await.to_string();
     let beta = api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
     let ids = [id.as_str(), "0197f3a0-0000-7000-8000-000000000000", "no-id"];
-    // An id below an index is a document's.
-    let of_executions = |path: &str| path.contains("{id}") && !path.starts_with("/v1/indexes/");
+    // Ids below indexes are of documents; workers are of no tenant.
+    let others = ["/v1/indexes/", "/v1/workers/"];
+    let of_executions = |path: &str| path.contains("{id}") && !others.iter().any(|other| path.starts_with(other));
     for (method, path, _) in routes().into_iter().filter(|(_, path, _)| of_executions(path)) {
         for id in ids {
             let body = (method != Method::GET).then(|| "{}".to_owned());

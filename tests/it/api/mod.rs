@@ -22,3 +22,4 @@ mod retry;
 mod submit;
 mod wait;
 mod waiting;
+mod workers;

@@ -10,6 +10,7 @@ mod quarantine;
 mod schedule;
 mod skills;
 mod webhook;
+mod workers;
 
 use std::process::{Command, Stdio};
 

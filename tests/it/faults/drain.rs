@@ -54,6 +54,26 @@ async fn idle_worker_ends_promptly_with_zero() {
     assert_eq!(alive, json!(0), "it did not sign off");
 }
 
+/// As SIGTERM, and without any effect on the workers beside it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requested_drain_hands_over_and_ends_with_zero() {
+    let fleet = Fleet::start().await;
+    // More turns than fit between two renewals.
+    several_turns(&fleet, 6, Duration::from_millis(800)).await;
+    let mut process = WorkerProcess::start(&fleet).await;
+    let id = fleet.submit("d", json!({})).await;
+    asked(&fleet, 1).await;
+    let other = WorkerProcess::start(&fleet).await;
+    assert!(fleet.store.drain_worker(process.identity(&fleet).await).await.unwrap());
+    let status = process.ended(Duration::from_secs(10)).await;
+    assert!(status.success(), "{status}");
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    super::no_call_is_repeated(&fleet);
+    let ends = fleet.json("select jsonb_agg(outcome order by number) from attempts").await;
+    assert_eq!(ends, json!(["drained", "finished"]));
+    other.identity(&fleet).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn draining_worker_records_its_step_and_releases() {
     let fleet = Fleet::start().await;

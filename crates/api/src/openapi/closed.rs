@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use longhaul_sdk::FailureClass as Class;
 use longhaul_shared::domain::{self, RequestState};
-use longhaul_store::{history, schedules, sessions, tenants::api_keys::Scope, webhooks};
+use longhaul_store::{fleet, history, schedules, sessions, tenants::api_keys::Scope, webhooks};
 use strum::VariantArray;
 use utoipa::{
     PartialSchema, ToSchema,
@@ -89,6 +89,8 @@ closed_sets! {
     WebhookDisabledBecause: webhooks::DisabledBecause::ALL;
     /// State of a delivery to a webhook.
     DeliveryState: webhooks::DeliveryState::ALL;
+    /// State of a worker.
+    WorkerState: fleet::roster::WorkerState::ALL;
     /// Cause of an open circuit breaker.
     BreakerCause: BREAKER_CAUSES;
     /// State of a quarantine group.

@@ -21,3 +21,4 @@ pub(crate) mod sessions;
 pub(crate) mod skills;
 pub(crate) mod webhooks;
 pub(crate) mod whoami;
+pub(crate) mod workers;

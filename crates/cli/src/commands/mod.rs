@@ -49,6 +49,7 @@ pub mod webhook;
 pub mod why;
 pub mod with_servers;
 pub mod worker;
+pub mod workers;
 
 #[cfg(feature = "proof")]
 pub use longhaul_proof::{bench, verify};

@@ -4,5 +4,6 @@ pub mod demand;
 pub mod duties;
 pub mod lease_writer;
 pub mod maintenance;
+pub mod roster;
 pub mod shares;
 pub mod workers;

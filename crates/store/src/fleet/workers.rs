@@ -58,8 +58,8 @@ impl Store {
                 insert into workers (id, host, pid, build, queues, serves, concurrency) values ($1, $2, $3, $4, $5, $6, $7)
                 returning id
             )
-            insert into worker_heartbeats (worker_id, expires_at)
-            select id, clock_timestamp() + $8 * interval '1 second' from worker
+            insert into worker_heartbeats (worker_id, expires_at, renewed_at)
+            select id, clock_timestamp() + $8 * interval '1 second', clock_timestamp() from worker
             "#,
             worker.id.0,
             worker.host,
@@ -195,6 +195,8 @@ pub struct HeartbeatConnection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
     Renewed,
+    /// Renewed, and the worker is to claim nothing more.
+    Draining,
     /// The id is dead: all its leases are lost.
     Dead,
 }
@@ -231,7 +233,7 @@ impl HeartbeatConnection {
             r#"
             with me as materialized (
                 -- Serialises with the reaper, which locks this row before it reads the heartbeat.
-                select id from workers where id = $1 and dead_at is null for key share
+                select id, draining_since from workers where id = $1 and dead_at is null for key share
             ),
             newest as materialized (
                 select h.ctid as place from me cross join lateral (
@@ -239,7 +241,8 @@ impl HeartbeatConnection {
                 ) h
             )
             update worker_heartbeats
-            set expires_at = clock_timestamp() + $2 * interval '1 second', memory_bytes = coalesce($3, memory_bytes),
+            set expires_at = clock_timestamp() + $2 * interval '1 second', renewed_at = clock_timestamp(),
+                memory_bytes = coalesce($3, memory_bytes),
                 -- A renewal later than half a lease after the one before counts as a gap.
                 steady_since = case
                     when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then steady_since else clock_timestamp()
@@ -248,17 +251,18 @@ impl HeartbeatConnection {
                 expires_at > clock_timestamp() or $4
                 or pg_postmaster_start_time() > expires_at - $2 * interval '1 second'
             )
+            returning (select draining_since is not null from me) as "is_draining!"
             "#,
             id.0,
             lease.as_secs_f64(),
             memory_bytes,
             was_awake,
         )
-        .execute(&mut connection)
+        .fetch_optional(&mut connection)
         .await?;
-        if renewed.rows_affected() == 1 {
+        if let Some(renewed) = renewed {
             self.connection = Some(connection);
-            return Ok(Renewal::Renewed);
+            return Ok(if renewed.is_draining { Renewal::Draining } else { Renewal::Renewed });
         }
         retire(&mut connection, id).await?;
         Ok(Renewal::Dead)

@@ -79,71 +79,81 @@ impl Awake {
     }
 }
 
-/// Starts the heartbeat thread, which ends when `stop` is cancelled or the worker id is dead.
-///
-/// # Errors
-/// If the thread or its runtime cannot be created.
-pub(crate) fn start(
-    id: WorkerId,
-    connection: HeartbeatConnection,
-    lease: Arc<WorkerLease>,
-    times: HeartbeatTimes,
-    tick: Arc<ExecutorTick>,
-    stop: CancellationToken,
-) -> std::io::Result<thread::JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    thread::Builder::new()
-        .name("heartbeat".into())
-        .spawn(move || runtime.block_on(beat(id, connection, &lease, times, &tick, &stop)))
+/// Renewals of one worker identity.
+#[derive(Debug)]
+pub(crate) struct Heartbeat {
+    pub(crate) id: WorkerId,
+    pub(crate) connection: HeartbeatConnection,
+    pub(crate) lease: Arc<WorkerLease>,
+    pub(crate) times: HeartbeatTimes,
+    pub(crate) tick: Arc<ExecutorTick>,
+    /// Cancelled when an operator asks the worker to drain.
+    pub(crate) drain: CancellationToken,
 }
 
-async fn beat(
-    id: WorkerId,
-    mut connection: HeartbeatConnection,
-    lease: &WorkerLease,
-    times: HeartbeatTimes,
-    tick: &ExecutorTick,
-    stop: &CancellationToken,
-) {
-    let mut pause = times.renew;
-    let mut awake = Awake::since_now(times.lease / 2);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(pause) => {}
+impl Heartbeat {
+    /// Starts the heartbeat thread, which ends when `stop` is cancelled or the worker id is dead.
+    ///
+    /// # Errors
+    /// If the thread or its runtime cannot be created.
+    pub(crate) fn start(self, stop: CancellationToken) -> std::io::Result<thread::JoinHandle<()>> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("heartbeat".into()).spawn(move || runtime.block_on(self.beat(&stop)))
+    }
+
+    async fn beat(mut self, stop: &CancellationToken) {
+        let times = self.times;
+        let mut pause = times.renew;
+        let mut awake = Awake::since_now(times.lease / 2);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            awake.check();
+            // After a suspension the tick is old because the process itself was stopped.
+            if awake.was_awake() && self.tick.age() > times.wedged {
+                tracing::error!(worker.id = %self.id, "the executor stands still; the process gives itself up");
+                std::process::abort();
+            }
+            let memory = resident().and_then(|bytes| i64::try_from(bytes).ok());
+            let asked_at = Moment::now();
+            let renewal = self.connection.renew(self.id, times.lease, memory, awake.was_awake());
+            let renewed = tokio::time::timeout(times.renew, renewal).await;
+            awake.check();
+            pause = match renewed {
+                Ok(Ok(renewal @ (Renewal::Renewed | Renewal::Draining))) => {
+                    self.lease.renewed(asked_at, times.lease);
+                    if renewal == Renewal::Draining {
+                        self.drain();
+                    }
+                    awake = Awake::since_now(times.lease / 2);
+                    times.renew.saturating_sub(asked_at.elapsed())
+                }
+                Ok(Ok(Renewal::Dead)) => {
+                    self.lease.lose();
+                    return;
+                }
+                Ok(Err(error)) => {
+                    self.lease.faltered();
+                    tracing::warn!(worker.id = %self.id, error = %error, "lease renewal failed");
+                    RETRY_PAUSE
+                }
+                Err(_) => {
+                    self.lease.faltered();
+                    tracing::warn!(worker.id = %self.id, "lease renewal got no answer");
+                    RETRY_PAUSE
+                }
+            };
         }
-        awake.check();
-        // After a suspension the tick is old because the process itself was stopped.
-        if awake.was_awake() && tick.age() > times.wedged {
-            tracing::error!(worker.id = %id, "the executor stands still; the process gives itself up");
-            std::process::abort();
+    }
+
+    /// Begins the drain, as SIGTERM does. Renewals go on until it ends.
+    fn drain(&self) {
+        if !self.drain.is_cancelled() {
+            tracing::info!(worker.id = %self.id, "the worker was asked to drain");
+            self.drain.cancel();
         }
-        let memory = resident().and_then(|bytes| i64::try_from(bytes).ok());
-        let asked_at = Moment::now();
-        let renewed =
-            tokio::time::timeout(times.renew, connection.renew(id, times.lease, memory, awake.was_awake())).await;
-        awake.check();
-        pause = match renewed {
-            Ok(Ok(Renewal::Renewed)) => {
-                lease.renewed(asked_at, times.lease);
-                awake = Awake::since_now(times.lease / 2);
-                times.renew.saturating_sub(asked_at.elapsed())
-            }
-            Ok(Ok(Renewal::Dead)) => {
-                lease.lose();
-                return;
-            }
-            Ok(Err(error)) => {
-                lease.faltered();
-                tracing::warn!(worker.id = %id, error = %error, "lease renewal failed");
-                RETRY_PAUSE
-            }
-            Err(_) => {
-                lease.faltered();
-                tracing::warn!(worker.id = %id, "lease renewal got no answer");
-                RETRY_PAUSE
-            }
-        };
     }
 }
 

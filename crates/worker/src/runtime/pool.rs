@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     consume::consume,
-    heartbeat::{self, ExecutorTick, HeartbeatTimes},
+    heartbeat::{ExecutorTick, Heartbeat, HeartbeatTimes},
     held_leases::HeldLeases,
     maintenance::{reap::reap, reconcile, sweep::sweep},
     readiness::Readiness,
@@ -85,17 +85,23 @@ impl Process {
         let held = Arc::new(HeldLeases::new(lease.clone(), shutdown.clone()));
         let writer = LeaseWriter::spawn(&self.deps.store, id, WRITE_PATIENCE);
         // The heartbeat continues until all leases are handed back: a drain renews until it ends (core-rules 19).
-        let heartbeat = CancellationToken::new();
-        let _stop_heartbeat = heartbeat.clone().drop_guard();
-        let times = HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged: self.config.wedged };
-        let connection = HeartbeatConnection::new(self.deps.store.options().clone());
-        heartbeat::start(id, connection, lease.clone(), times, tick.clone(), heartbeat)
-            .map_err(WorkerError::Heartbeat)?;
+        let beating = CancellationToken::new();
+        let _stop_heartbeat = beating.clone().drop_guard();
+        let heartbeat = Heartbeat {
+            id,
+            connection: HeartbeatConnection::new(self.deps.store.options().clone()),
+            lease: lease.clone(),
+            times: HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged: self.config.wedged },
+            tick: tick.clone(),
+            drain: shutdown.clone(),
+        };
+        heartbeat.start(beating).map_err(WorkerError::Heartbeat)?;
         tracing::info!(worker.id = %id, queues = ?self.config.queues, concurrency = self.config.concurrency,
             build = self.serves.build(), "worker started");
         let _registered = self.readiness.registered();
 
-        let _services = self.services(&writer, &held, &lease);
+        let mut services = self.services(&writer, &held, &lease);
+        services.spawn(show_drain(self.deps.clone(), id, shutdown.clone()));
         let last_entries = CancellationToken::new();
         let health = self.deps.health.clone();
         let books = {
@@ -173,6 +179,14 @@ impl Process {
         let every = self.config.reconcile;
         services.spawn(reconcile::reconcile(self.deps.clone(), writer.clone(), held.clone(), lease.clone(), every));
         services
+    }
+}
+
+/// Notes the drain in the worker's row, for the list of workers. Not worth a wait: the drain itself needs no note.
+async fn show_drain(deps: Arc<Deps>, id: WorkerId, shutdown: CancellationToken) {
+    shutdown.cancelled().await;
+    if let Err(error) = deps.store.drain_worker(id.0).await {
+        tracing::debug!(error = %error, "the drain could not be noted");
     }
 }
 
