@@ -1,7 +1,7 @@
 //! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds; browsers by
 //! the session that such a key began.
 //!
-//! Invariants: a revoked key stops working within 10 s; a caller sees only its own tenant, unless its key has the
+//! Invariants: a revoked or expired key stops working within 10 s; a caller sees only its own tenant, unless its key has the
 //! scope `admin` and the request names another.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use axum::{
 };
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
-    api_keys::{self, ApiKey, Scope},
+    api_keys::{self, ApiKey, KeyState, Scope},
     scope::TenantScope,
 };
 
@@ -82,7 +82,7 @@ fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
 /// Authenticates the caller by `key`.
 ///
 /// # Errors
-/// The key is unknown or revoked, or Postgres is unavailable.
+/// The key is unknown, revoked or expired, or Postgres is unavailable.
 pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Principal> {
     if !api_keys::is_well_formed(key) {
         return Err(ApiError::InvalidApiKey);
@@ -100,7 +100,8 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Princi
         return Ok(known);
     }
     match state.store.find_api_key(&hash).await? {
-        Some(found) if found.revoked_at.is_none() => {
+        Some(found) if found.state == KeyState::Active => {
+            state.key_uses.note(&found, state.store.believed_now());
             let principal = Principal(Arc::new(found));
             state.keys.remember(hash, principal.clone());
             Ok(principal)

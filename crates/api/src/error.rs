@@ -12,7 +12,7 @@ use longhaul_shared::domain::{ExecutionId, ExecutionStatus};
 use longhaul_store::{StoreError, quarantine::Refused, tenants::api_keys::Scope};
 
 pub(crate) use crate::problem::{Problem, Violation};
-use crate::routes::{projects::ProjectError, schedules::ScheduleError, webhooks::WebhookError};
+use crate::routes::{keys::KeyError, projects::ProjectError, schedules::ScheduleError, webhooks::WebhookError};
 
 /// Maximum number of violations in a response.
 pub(crate) const MAX_VIOLATIONS: usize = 20;
@@ -65,6 +65,7 @@ pub(crate) enum ApiError {
     Schedule(ScheduleError),
     Project(ProjectError),
     Webhook(WebhookError),
+    Key(KeyError),
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
@@ -120,6 +121,7 @@ impl ApiError {
             | Self::SessionBudgetSpent
             | Self::Schedule(_)
             | Self::Webhook(_)
+            | Self::Key(_)
             | Self::KeyReserved(_) => StatusCode::CONFLICT,
             Self::TooManyMessages { .. } | Self::TooManySessions { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Project(error) => error.status(),
@@ -196,6 +198,7 @@ impl ApiError {
             Self::Schedule(error) => error.code(),
             Self::Project(error) => error.code(),
             Self::Webhook(error) => error.code(),
+            Self::Key(error) => error.code(),
             Self::ExecutionNotFailed(_) => "execution_not_failed",
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
@@ -219,7 +222,7 @@ impl ApiError {
     fn detail(&self) -> String {
         match self {
             Self::Unauthenticated => "send an API key: `Authorization: Bearer lh_…`".into(),
-            Self::InvalidApiKey => "the API key is unknown or revoked".into(),
+            Self::InvalidApiKey => "the API key is unknown, revoked or expired".into(),
             Self::MissingScope(scope) => format!("the API key lacks the scope `{scope}`"),
             Self::NotFound(what) => format!("{what} not found"),
             Self::NoSuchRoute => "there is nothing at this path".into(),
@@ -279,6 +282,7 @@ impl ApiError {
             Self::Schedule(error) => error.to_string(),
             Self::Project(error) => error.to_string(),
             Self::Webhook(error) => error.to_string(),
+            Self::Key(error) => error.to_string(),
             Self::TooManySessions { max } => format!("{max} sessions with this agent run already, as many as may"),
             Self::ExecutionIsTerminal(status) => format!("the execution is {status}, which never changes"),
             Self::ExecutionNotFailed(status) => format!("the execution is {status}; only FAILED ones can be retried"),
@@ -393,6 +397,7 @@ impl ApiError {
             | Self::Schedule(_)
             | Self::Project(_)
             | Self::Webhook(_)
+            | Self::Key(_)
             | Self::SelfApproval
             | Self::CrossSite
             | Self::StaleHash
@@ -469,6 +474,7 @@ mod tests {
         };
         let sources = [
             include_str!("error.rs"),
+            include_str!("routes/keys/error.rs"),
             include_str!("routes/projects/error.rs"),
             include_str!("routes/schedules/error.rs"),
             include_str!("routes/webhooks/error.rs"),

@@ -12,6 +12,7 @@ mod event_stream;
 mod extract;
 mod fleet_watch;
 mod key_cache;
+mod key_uses;
 mod looks;
 mod middleware;
 mod openapi;

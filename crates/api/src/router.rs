@@ -15,7 +15,7 @@ use crate::{
     error::ApiError,
     middleware, page_session,
     routes::{
-        contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, limits, memory,
+        contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, keys, limits, memory,
         overview, platform, projects, providers, quarantine, schedules, sessions, skills, webhooks, whoami, workers,
     },
     state::{ApiDeps, ApiState},
@@ -132,6 +132,10 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))
+        // keys
+        .routes(routes!(keys::create::create, keys::list::list))
+        .routes(routes!(keys::rotate::rotate))
+        .routes(routes!(keys::revoke::revoke))
         // quarantine
         .routes(routes!(quarantine::list::list))
         .routes(routes!(quarantine::list::get))

@@ -18,6 +18,7 @@ use crate::{
     event_stream::EventStreams,
     fleet_watch::FleetWatch,
     key_cache::KeyCache,
+    key_uses::KeyUses,
     looks::{Look, TextDelta},
     options::ApiOptions,
     platform_health::PlatformHealth,
@@ -125,6 +126,7 @@ pub(crate) struct Shared {
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
+    pub(crate) key_uses: KeyUses,
     pub(crate) catalog: Catalog,
     pub(crate) event_streams: EventStreams,
     pub(crate) session_watch: SessionWatch,
@@ -158,6 +160,7 @@ impl ApiState {
         let ApiDeps { store, submitter, prices, indexes, files, pepper, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
+            key_uses: KeyUses::spawn(store.clone(), shutdown.clone()),
             catalog: Catalog::new(store.clone(), &options),
             engine: engine(&options.contract),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),

@@ -21,7 +21,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store,
-    tenants::api_keys::{Pepper, Scope},
+    tenants::api_keys::{ApiKey, KeyState, Pepper, Scope},
 };
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -270,7 +270,9 @@ async fn development_key(
     let pepper = Pepper::from(SecretString::from(pepper.to_owned()));
     if let Some(known) = known {
         let found = store.find_api_key(&pepper.key_hash(known)).await?;
-        if found.is_some_and(|key| key.revoked_at.is_none()) {
+        // A key of an older release lacks the scopes that are new.
+        let has_all = |key: &ApiKey| Scope::ALL.iter().all(|scope| key.scopes.contains(scope));
+        if found.is_some_and(|key| key.state == KeyState::Active && has_all(&key)) {
             return Ok(known.to_owned().into());
         }
     }

@@ -109,7 +109,7 @@ fn help() -> String {
 
 fn main() -> ExitCode {
     let Cli { context, command } = Cli::parse();
-    output::set_colours(context.color);
+    context.set_colours();
     let exit = dispatch(command, &context).unwrap_or_else(|error| {
         if context.json {
             output::failure_json(&exit::described(&error));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ColorChoice;
 use longhaul_shared::config::{Config, ConfigError, Sources};
 
-use crate::env_file;
+use crate::{env_file, output};
 
 /// Data directory of `longhaul dev`; the client commands read its address and key from there.
 pub const DATA_DIR: &str = ".longhaul";
@@ -24,6 +24,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// Decides if the output of this process is in colours.
+    pub fn set_colours(&self) {
+        let sources = self.sources(Vec::new());
+        output::set_colours(self.color, sources.environment.get("NO_COLOR").is_some_and(|value| !value.is_empty()));
+    }
+
     /// The sources of the configuration, with the command's `flags` taking precedence.
     #[must_use]
     pub fn sources(&self, flags: Vec<(String, String)>) -> Sources {

@@ -5,7 +5,6 @@
 #![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
 
 use std::{
-    env,
     io::{self, IsTerminal, Write},
     sync::OnceLock,
 };
@@ -23,14 +22,13 @@ struct Colours {
 
 static COLOURS: OnceLock<Colours> = OnceLock::new();
 
-/// Decides once if output is in colours: `auto` means on a terminal, unless `NO_COLOR` is set.
-pub fn set_colours(choice: ColorChoice) {
-    let is_plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+/// Decides once if output is in colours: `auto` means on a terminal, unless `no_color` is set.
+pub fn set_colours(choice: ColorChoice, no_color: bool) {
     let colours = match choice {
         ColorChoice::Always => Colours { out: true, err: true },
         ColorChoice::Never => Colours::default(),
         ColorChoice::Auto => {
-            Colours { out: !is_plain && io::stdout().is_terminal(), err: !is_plain && io::stderr().is_terminal() }
+            Colours { out: !no_color && io::stdout().is_terminal(), err: !no_color && io::stderr().is_terminal() }
         }
     };
     let _ = COLOURS.set(colours);

@@ -8,7 +8,9 @@ use crate::support::api::{EVERYDAY, TestApi};
 
 /// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
 fn routes() -> Vec<(Method, &'static str, Scope)> {
-    use Scope::{Admin, ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite};
+    use Scope::{
+        Admin, ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite, KeysWrite,
+    };
     vec![
         (Method::POST, "/v1/executions", ExecutionsWrite),
         (Method::POST, "/v1/executions/batch", ExecutionsWrite),
@@ -117,6 +119,10 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::POST, "/v1/indexes/{name}/documents", DefinitionsWrite),
         (Method::GET, "/v1/indexes/{name}/documents/{id}", DefinitionsRead),
         (Method::DELETE, "/v1/indexes/{name}/documents/{id}", DefinitionsWrite),
+        (Method::GET, "/v1/keys", KeysWrite),
+        (Method::POST, "/v1/keys", KeysWrite),
+        (Method::POST, "/v1/keys/{id}/rotate", KeysWrite),
+        (Method::DELETE, "/v1/keys/{id}", KeysWrite),
         (Method::GET, "/v1/quarantine", ExecutionsRead),
         (Method::GET, "/v1/quarantine/{id}", ExecutionsRead),
         (Method::POST, "/v1/quarantine/{id}/release", ExecutionsWrite),
@@ -189,7 +195,7 @@ async fn execution_of_another_tenant_is_not_found() {
     let beta = api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
     let ids = [id.as_str(), "0197f3a0-0000-7000-8000-000000000000", "no-id"];
     // Ids below indexes are of documents; workers are of no tenant.
-    let others = ["/v1/indexes/", "/v1/workers/"];
+    let others = ["/v1/indexes/", "/v1/workers/", "/v1/keys/"];
     let of_executions = |path: &str| path.contains("{id}") && !others.iter().any(|other| path.starts_with(other));
     for (method, path, _) in routes().into_iter().filter(|(_, path, _)| of_executions(path)) {
         for id in ids {

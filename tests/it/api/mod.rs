@@ -10,6 +10,7 @@ mod events;
 pub(crate) mod files;
 mod fleet;
 mod fork;
+mod keys;
 mod limits;
 mod list;
 mod many_streams;

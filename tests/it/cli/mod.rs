@@ -3,6 +3,7 @@
 mod doctor;
 mod executions;
 mod files;
+mod keys;
 mod many;
 mod people;
 mod projects;
@@ -30,6 +31,8 @@ struct Shell {
     dir: TempDir,
     /// Folder below `dir` in which commands run.
     folder: String,
+    /// Further variables.
+    variables: Vec<(String, String)>,
     _api: Api,
 }
 
@@ -45,7 +48,19 @@ impl Shell {
     async fn open(fleet: &mut Fleet) -> Self {
         let api = Api::start(fleet).await;
         let url = api.url.trim_end_matches("/v1").to_owned();
-        Self { url, key: api.key.clone(), dir: tempfile::tempdir().unwrap(), folder: String::new(), _api: api }
+        Self {
+            url,
+            key: api.key.clone(),
+            dir: tempfile::tempdir().unwrap(),
+            folder: String::new(),
+            variables: Vec::new(),
+            _api: api,
+        }
+    }
+
+    /// Sets a variable for the commands run from now on.
+    fn set(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     async fn run(&self, arguments: &[&str]) -> CommandResult {
@@ -61,6 +76,7 @@ impl Shell {
             .env_clear()
             .env("LONGHAUL_URL", &self.url)
             .env("LONGHAUL_API_KEY", &self.key)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.dir.path().join(&self.folder))
             .stdin(Stdio::from(std::fs::File::open(self.dir.path().join(".input")).unwrap()));
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

@@ -20,6 +20,7 @@ use crate::routes::{
     },
     human_requests::{answer::AnswerBody, decide::DecisionBody},
     indexes::{documents::post::DocumentsBody, search::SearchBody},
+    keys::{KeyBody, KeyRotationBody},
     limits::put::LimitBody,
     memory::{put::EpisodeBody, search::MemorySearchBody},
     projects::{
@@ -63,6 +64,8 @@ pub(super) fn requests() -> Map<String, Value> {
     generator.subschema_for::<WebhookBody>();
     generator.subschema_for::<RotateBody>();
     generator.subschema_for::<RedeliverBody>();
+    generator.subschema_for::<KeyBody>();
+    generator.subschema_for::<KeyRotationBody>();
     generator.subschema_for::<ChatBody>();
     generator.subschema_for::<ResetBody>();
     generator.subschema_for::<SearchBody>();

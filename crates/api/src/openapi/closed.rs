@@ -5,7 +5,11 @@ use std::borrow::Cow;
 
 use longhaul_sdk::FailureClass as Class;
 use longhaul_shared::domain::{self, RequestState};
-use longhaul_store::{fleet, history, schedules, sessions, tenants::api_keys::Scope, webhooks};
+use longhaul_store::{
+    fleet, history, schedules, sessions,
+    tenants::{self, api_keys::Scope},
+    webhooks,
+};
 use strum::VariantArray;
 use utoipa::{
     PartialSchema, ToSchema,
@@ -89,6 +93,8 @@ closed_sets! {
     WebhookDisabledBecause: webhooks::DisabledBecause::ALL;
     /// State of a delivery to a webhook.
     DeliveryState: webhooks::DeliveryState::ALL;
+    /// State of an API key.
+    KeyState: tenants::api_keys::KeyState::ALL;
     /// State of a worker.
     WorkerState: fleet::roster::WorkerState::ALL;
     /// Cause of an open circuit breaker.

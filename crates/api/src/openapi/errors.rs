@@ -14,7 +14,7 @@ type Known = (u16, &'static str, &'static str);
 
 /// Errors of all operations that answer with problems.
 const OF_ALL: [Known; 6] = [
-    (401, "unauthenticated", "The request has no API key, or one that is unknown or revoked"),
+    (401, "unauthenticated", "The request has no API key, or one that is unknown, revoked or expired"),
     (403, "missing_scope", "The API key lacks a scope, or policy denies the request"),
     (404, "not_found", "The tenant has no such object"),
     (422, "invalid_request", "The request is invalid; `errors` lists the violations"),
@@ -34,7 +34,7 @@ const CONFLICT: &str = "The request conflicts with the stored state";
 const LIMIT: &str = "A limit of the tenant is reached; try again later";
 
 /// Errors of single operations: status, code, operations.
-pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 31] = [
+pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 33] = [
     (
         409,
         "idempotency_key_reused",
@@ -89,6 +89,8 @@ pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 31] = [
     (409, "file_quota_exceeded", &["uploadFile"]),
     (409, "not_releasable", &["releaseFromQuarantine"]),
     (409, "too_many_webhooks", &["createWebhook"]),
+    (409, "too_many_keys", &["createKey", "rotateKey"]),
+    (409, "key_not_active", &["rotateKey"]),
     (409, "webhook_disabled", &["testWebhook", "redeliverWebhook"]),
     (429, "too_many_messages", &["sendMessage", "chat"]),
     (429, "too_many_sessions", &["chat"]),

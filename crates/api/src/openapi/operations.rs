@@ -9,8 +9,8 @@ use super::{
 };
 
 /// Operations whose body may be left out.
-const BODY_IS_OPTIONAL: [&str; 5] =
-    ["retryExecution", "releaseFromQuarantine", "cancelProject", "approveProject", "createAgentExecution"];
+const BODY_IS_OPTIONAL: [&str; 6] =
+    ["retryExecution", "releaseFromQuarantine", "cancelProject", "approveProject", "rotateKey", "createAgentExecution"];
 
 /// Completes all operations.
 pub(super) fn complete(document: &mut Value) {

@@ -9,6 +9,7 @@ pub(crate) mod fleet;
 pub(crate) mod health;
 pub(crate) mod human_requests;
 pub(crate) mod indexes;
+pub(crate) mod keys;
 pub(crate) mod limits;
 pub(crate) mod memory;
 pub(crate) mod overview;

@@ -1,17 +1,27 @@
-//! `longhaul keys`: manages API keys in the database directly, since the first key cannot be made through the API.
+//! `longhaul keys`: manages API keys in the database directly, since the first key cannot be made through the API
+//! (`/v1/keys` manages the others).
 
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_command::{Context, Exit, output};
 use longhaul_shared::{config::Config, domain::TenantId};
 use longhaul_store::{
     Store,
-    tenants::api_keys::{ApiKey, Scope},
+    tenants::{
+        api_keys::{ApiKey, IssuedKey, KeyState, Scope},
+        key_management::{Issue, MAX_KEYS, NewKey, Rotation},
+    },
 };
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::{compose, exit::NotFoundError};
+use crate::{
+    compose,
+    exit::{NotFoundError, UsageError},
+};
 
-/// Create, list and revoke API keys
+/// Create, list, rotate and revoke API keys
 #[derive(Debug, clap::Args)]
 pub struct KeysArgs {
     #[command(subcommand)]
@@ -23,14 +33,34 @@ enum KeysCommand {
     /// Create a key; it is printed once and stored as a hash
     #[command(after_help = "\
 Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER.
-Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, admin.
+Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, keys:write, audit:read,
+admin.
 
 Examples:
   longhaul keys create --name checkout --org acme
+  longhaul keys create --name partner --org acme --expires 90d
   export LONGHAUL_API_KEY=$(longhaul keys create --name ci --org acme --scopes executions:read,executions:write)")]
     Create(CreateArgs),
     /// List the keys of a tenant, including revoked keys
     List(TenantArgs),
+    /// Create a key in the place of another, which is accepted for a while longer
+    #[command(after_help = "\
+Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER. The new key has the name and the scopes of the old one.
+
+Example:
+  longhaul keys rotate x7Kq2LmN --org acme --overlap 1h")]
+    Rotate {
+        /// Id of the key, or the 8 characters after `lh_`
+        key: String,
+        #[command(flatten)]
+        tenant: TenantArgs,
+        /// Time for which the old key is still accepted: minutes (30m), hours (24h) or days (7d)
+        #[arg(long, value_name = "TIME", value_parser = time, default_value = "24h")]
+        overlap: Duration,
+        /// Life of the new key; without it, the new key ends when the old one would have
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        expires: Option<Duration>,
+    },
     /// Revoke a key by its id or prefix; all processes refuse it within 10 seconds
     Revoke {
         /// Id of the key, or the 8 characters after `lh_`
@@ -61,6 +91,21 @@ struct CreateArgs {
     #[arg(long, value_delimiter = ',', value_parser = scope,
         default_value = "executions:read,executions:write,definitions:read")]
     scopes: Vec<Scope>,
+    /// Life of the key: minutes (30m), hours (24h) or days (90d); without it, the key does not expire
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    expires: Option<Duration>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("`{text}` is not a time, such as 30m, 24h or 90d");
+    let unit = match text.chars().last() {
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some('d') => 24 * 3_600,
+        Some(_) | None => return Err(wrong()),
+    };
+    let number: u32 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    Ok(Duration::from_secs(u64::from(number) * unit))
 }
 
 fn scope(name: &str) -> Result<Scope, String> {
@@ -81,8 +126,24 @@ pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::R
     match args.command {
         KeysCommand::Create(create) => make(&config, &store, &create, context).await,
         KeysCommand::List(tenant) => {
-            let keys = store.list_api_keys(find(&store, &tenant).await?).await?;
-            print(&keys, context);
+            let tenant = find(&store, &tenant).await?;
+            print(&store.list_api_keys(&tenant.into(), None, MAX_KEYS).await?, context);
+            Ok(Exit::Done)
+        }
+        KeysCommand::Rotate { key, tenant, overlap, expires } => {
+            let tenant = find(&store, &tenant).await?;
+            let old = named(&store, tenant, &key).await?;
+            let expires_at = end(&store, expires).await?.or(old.expires_at);
+            let rotation = Rotation { tenant, id: old.id, overlap, expires_at };
+            let issue = store.rotate_key(&rotation, &compose::pepper(&config)?).await?;
+            let key = issued(issue)?;
+            let until = format!("the old one, {}, is accepted for {} s more", old.prefix, overlap.as_secs());
+            show(
+                &key,
+                &json!({ "name": old.name, "scopes": scopes(&old.scopes), "expires_at": expires_at }),
+                &until,
+                context,
+            );
             Ok(Exit::Done)
         }
         KeysCommand::Revoke { key, tenant } => {
@@ -101,24 +162,51 @@ pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::R
 async fn make(config: &Config, store: &Store, args: &CreateArgs, context: &Context) -> anyhow::Result<Exit> {
     let pepper = compose::pepper(config)?;
     let tenant = store.ensure_tenant(&args.tenant.org, args.tenant.group.as_deref()).await?;
-    let key = store.issue_api_key(tenant.id, &args.name, &args.scopes, &pepper).await?;
-    let scopes: Vec<&str> = args.scopes.iter().map(|scope| scope.as_str()).collect();
+    let expires_at = end(store, args.expires).await?;
+    let new = NewKey { tenant: tenant.id, name: &args.name, scopes: &args.scopes, expires_at };
+    let key = issued(store.issue_key(&new, &pepper).await?)?;
+    let about = json!({
+        "name": args.name, "org_id": tenant.org_id, "group_id": tenant.group_id, "scopes": scopes(&args.scopes),
+        "expires_at": expires_at,
+    });
+    show(&key, &about, &format!("for {} with {}", tenant.org_id, scopes(&args.scopes).join(", ")), context);
+    Ok(Exit::Done)
+}
+
+async fn end(store: &Store, life: Option<Duration>) -> anyhow::Result<Option<DateTime<Utc>>> {
+    let Some(life) = life else { return Ok(None) };
+    let end = store.now().await?.checked_add_signed(TimeDelta::from_std(life)?);
+    Ok(Some(end.ok_or_else(|| UsageError("--expires is later than any time".into()))?))
+}
+
+fn issued(issue: Issue) -> anyhow::Result<IssuedKey> {
+    match issue {
+        Issue::Issued(key) => Ok(key),
+        Issue::TooMany => anyhow::bail!("the tenant has {MAX_KEYS} keys, which is as many as there may be"),
+        Issue::NotActive => anyhow::bail!("the key was revoked or has expired; create another"),
+    }
+}
+
+/// Prints a new key. Only the key goes to standard output, so that a shell can capture it.
+fn show(key: &IssuedKey, about: &Value, note: &str, context: &Context) {
     if context.json {
-        output::json(&json!({
-            "id": key.id.to_string(), "key": key.key.expose_secret(), "prefix": key.prefix, "name": args.name,
-            "org_id": tenant.org_id, "group_id": tenant.group_id, "scopes": scopes,
-        }));
+        let mut shown = about.clone();
+        shown["id"] = key.id.to_string().into();
+        shown["key"] = key.key.expose_secret().into();
+        shown["prefix"] = key.prefix.as_str().into();
+        output::json(&shown);
     } else {
-        // Only the key goes to standard output, so that a shell can capture it.
-        output::note(format!(
-            "made key {} for {} with {}; it is shown this once:",
-            key.prefix,
-            tenant.org_id,
-            scopes.join(", ")
-        ));
+        output::note(format!("made key {} {note}; it is shown this once:", key.prefix));
         output::line(key.key.expose_secret());
     }
-    Ok(Exit::Done)
+}
+
+/// The newest key of a tenant with that id or prefix.
+async fn named(store: &Store, tenant: TenantId, key: &str) -> anyhow::Result<ApiKey> {
+    let short = key.strip_prefix("lh_").unwrap_or(key);
+    let keys = store.list_api_keys(&tenant.into(), None, MAX_KEYS).await?;
+    let found = keys.into_iter().find(|known| known.prefix == short || known.id.to_string() == short);
+    Ok(found.ok_or_else(|| NotFoundError(format!("the tenant has no key `{key}`")))?)
 }
 
 async fn find(store: &Store, args: &TenantArgs) -> anyhow::Result<TenantId> {
@@ -133,30 +221,51 @@ async fn find(store: &Store, args: &TenantArgs) -> anyhow::Result<TenantId> {
     Ok(tenant.id)
 }
 
+fn scopes(scopes: &[Scope]) -> Vec<&'static str> {
+    scopes.iter().map(|scope| scope.as_str()).collect()
+}
+
 fn print(keys: &[ApiKey], context: &Context) {
-    let scopes = |key: &ApiKey| key.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>();
     if context.json {
         let keys: Vec<Value> = keys
             .iter()
             .map(|key| {
                 json!({
-                    "id": key.id.to_string(), "prefix": key.prefix, "name": key.name, "scopes": scopes(key),
-                    "created_at": key.created_at, "revoked_at": key.revoked_at,
+                    "id": key.id.to_string(), "prefix": key.prefix, "name": key.name, "scopes": scopes(&key.scopes),
+                    "state": KeyState::as_str(key.state), "created_at": key.created_at, "expires_at": key.expires_at,
+                    "revoked_at": key.revoked_at, "last_used_at": key.last_used_at,
                 })
             })
             .collect();
         output::json(&keys);
         return;
     }
-    let mut table = output::table(["PREFIX", "NAME", "SCOPES", "CREATED", "REVOKED"]);
+    let mut table = output::table(["PREFIX", "NAME", "STATE", "CREATED", "EXPIRES", "LAST USED", "SCOPES"]);
+    let time = |at: Option<DateTime<Utc>>| at.map_or_else(|| "-".into(), |at| at.format("%F %T").to_string());
     for key in keys {
         table.add_row([
-            key.prefix.clone(),
-            key.name.clone(),
-            scopes(key).join(" "),
-            key.created_at.format("%F %T").to_string(),
-            key.revoked_at.map_or_else(String::new, |at| at.format("%F %T").to_string()),
+            key.prefix.as_str().into(),
+            key.name.as_str().into(),
+            output::state(key.state.as_str()),
+            time(Some(key.created_at)).into(),
+            time(key.expires_at).into(),
+            time(key.last_used_at).into(),
+            scopes(&key.scopes).join(" ").into(),
         ]);
     }
-    output::line(table.to_string());
+    output::line(table.trim_fmt());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_minutes_hours_or_days() {
+        assert_eq!(time("30m"), Ok(Duration::from_secs(1_800)));
+        assert_eq!(time("90d"), Ok(Duration::from_secs(90 * 24 * 3_600)));
+        for wrong in ["", "d", "-1d", "1.5h", "90", "2w", "9é"] {
+            assert!(time(wrong).unwrap_err().contains("90d"), "{wrong}");
+        }
+    }
 }

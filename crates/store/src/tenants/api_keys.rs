@@ -39,6 +39,12 @@ pub enum Scope {
     /// Put and remove versions of agents and definitions.
     #[strum(serialize = "definitions:write")]
     DefinitionsWrite,
+    /// List, create, rotate and revoke the keys of its tenant.
+    #[strum(serialize = "keys:write")]
+    KeysWrite,
+    /// Read the audit log of its tenant.
+    #[strum(serialize = "audit:read")]
+    AuditRead,
     /// Read across tenants, and publish shared agents and definitions.
     #[strum(serialize = "admin")]
     Admin,
@@ -127,11 +133,28 @@ pub struct ApiKey {
     /// First characters of the key.
     pub prefix: String,
     pub scopes: Vec<Scope>,
+    pub state: KeyState,
     pub created_at: DateTime<Utc>,
+    pub expires_at: Option<DateTime<Utc>>,
     pub revoked_at: Option<DateTime<Utc>>,
+    /// Last use, exact to about a minute.
+    pub last_used_at: Option<DateTime<Utc>>,
+    /// Key that the newest rotation made in its place.
+    pub replaced_by: Option<ApiKeyId>,
     /// Time of the last sign-out: sessions that began before it are invalid.
     pub sessions_ended_at: Option<DateTime<Utc>>,
 }
+
+/// State of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum KeyState {
+    Active,
+    Expired,
+    Revoked,
+}
+
+longhaul_shared::named!(KeyState);
 
 /// Returns true if `text` has the form of a key; anything else needs no look-up.
 #[must_use]
@@ -143,6 +166,13 @@ pub fn is_well_formed(text: &str) -> bool {
     parts.next() == Some("lh")
         && parts.next().is_some_and(|prefix| base62(prefix, PREFIX_CHARS, PREFIX_CHARS))
         && parts.next().is_some_and(|secret| base62(secret, 32, 128))
+}
+
+/// A new key and its prefix.
+pub(super) fn random_key() -> Result<(SecretString, String), StoreError> {
+    let prefix = random_base62(PREFIX_CHARS)?;
+    let key = format!("lh_{prefix}_{}", random_base62(SECRET_CHARS)?);
+    Ok((key.into(), prefix))
 }
 
 fn random_base62(count: usize) -> Result<String, StoreError> {
@@ -158,38 +188,7 @@ fn random_base62(count: usize) -> Result<String, StoreError> {
 }
 
 impl Store {
-    /// Creates a key. The result is the only place where it is ever shown.
-    ///
-    /// # Errors
-    /// There is no such tenant, or Postgres is unavailable.
-    pub async fn issue_api_key(
-        &self,
-        tenant: TenantId,
-        name: &str,
-        scopes: &[Scope],
-        pepper: &Pepper,
-    ) -> Result<IssuedKey, StoreError> {
-        let prefix = random_base62(PREFIX_CHARS)?;
-        let key = format!("lh_{prefix}_{}", random_base62(SECRET_CHARS)?);
-        let id = ApiKeyId(Uuid::new_v4());
-        sqlx::query!(
-            r#"
-            insert into api_keys (id, tenant_id, name, prefix, hash, scopes, created_at)
-            values ($1, $2, $3, $4, $5, $6, longhaul_now())
-            "#,
-            id.0,
-            tenant.0,
-            name,
-            prefix,
-            pepper.key_hash(&key),
-            &scopes.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(IssuedKey { id, key: key.into(), prefix })
-    }
-
-    /// The key with that hash, revoked or not.
+    /// The key with that hash, in any state.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -197,8 +196,13 @@ impl Store {
         let row = sqlx::query_as!(
             KeyRow,
             r#"
-            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
-                k.revoked_at, k.sessions_ended_at
+            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes,
+                case
+                    when k.revoked_at is not null then 'revoked'
+                    when k.expires_at <= longhaul_now() then 'expired'
+                    else 'active'
+                end as "state!",
+                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at
             from api_keys k join tenants t on t.id = k.tenant_id
             where k.hash = $1
             "#,
@@ -207,45 +211,6 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         Ok(row.map(ApiKey::from))
-    }
-
-    /// The keys of a tenant, newest first; at most 1,000.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn list_api_keys(&self, tenant: TenantId) -> Result<Vec<ApiKey>, StoreError> {
-        let rows = sqlx::query_as!(
-            KeyRow,
-            r#"
-            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes, k.created_at,
-                k.revoked_at, k.sessions_ended_at
-            from api_keys k join tenants t on t.id = k.tenant_id
-            where k.tenant_id = $1
-            order by k.created_at desc, k.id
-            limit 1000
-            "#,
-            tenant.0,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(ApiKey::from).collect())
-    }
-
-    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns the
-    /// number revoked.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn revoke_api_key(&self, tenant: TenantId, id_or_prefix: &str) -> Result<u64, StoreError> {
-        let done = sqlx::query!(
-            "update api_keys set revoked_at = longhaul_now() \
-             where tenant_id = $1 and revoked_at is null and (id::text = $2 or prefix = $2)",
-            tenant.0,
-            id_or_prefix,
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(done.rows_affected())
     }
 
     /// Ends every session of the page that was signed in with the key of that hash, if the session that
@@ -267,17 +232,21 @@ impl Store {
     }
 }
 
-struct KeyRow {
-    id: Uuid,
-    tenant_id: Uuid,
-    org_id: String,
-    group_id: Option<String>,
-    name: String,
-    prefix: String,
-    scopes: Vec<String>,
-    created_at: DateTime<Utc>,
-    revoked_at: Option<DateTime<Utc>>,
-    sessions_ended_at: Option<DateTime<Utc>>,
+pub(super) struct KeyRow {
+    pub(super) id: Uuid,
+    pub(super) tenant_id: Uuid,
+    pub(super) org_id: String,
+    pub(super) group_id: Option<String>,
+    pub(super) name: String,
+    pub(super) prefix: String,
+    pub(super) scopes: Vec<String>,
+    pub(super) state: String,
+    pub(super) created_at: DateTime<Utc>,
+    pub(super) expires_at: Option<DateTime<Utc>>,
+    pub(super) revoked_at: Option<DateTime<Utc>>,
+    pub(super) last_used_at: Option<DateTime<Utc>>,
+    pub(super) replaced_by: Option<Uuid>,
+    pub(super) sessions_ended_at: Option<DateTime<Utc>>,
 }
 
 impl From<KeyRow> for ApiKey {
@@ -291,8 +260,13 @@ impl From<KeyRow> for ApiKey {
             prefix: row.prefix,
             // Scopes of a newer version are ignored.
             scopes: row.scopes.iter().filter_map(|name| Scope::parse(name)).collect(),
+            // A state that is not known admits nothing.
+            state: KeyState::parse(&row.state).unwrap_or(KeyState::Revoked),
             created_at: row.created_at,
+            expires_at: row.expires_at,
             revoked_at: row.revoked_at,
+            last_used_at: row.last_used_at,
+            replaced_by: row.replaced_by.map(ApiKeyId),
             sessions_ended_at: row.sessions_ended_at,
         }
     }

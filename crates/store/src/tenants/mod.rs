@@ -1,4 +1,5 @@
 //! Tenants: their API keys, and the scope that limits every read of the API.
 
 pub mod api_keys;
+pub mod key_management;
 pub mod scope;

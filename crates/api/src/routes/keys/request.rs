@@ -1,0 +1,61 @@
+//! Bodies of requests about API keys.
+
+use chrono::{DateTime, Utc};
+use longhaul_store::tenants::api_keys::Scope;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{
+    body::NO_NUL,
+    error::{ApiError, ApiResult},
+};
+
+/// An API key to create.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyBody {
+    /// Name for people.
+    #[schemars(length(min = 1, max = 100), regex(pattern = NO_NUL))]
+    pub(super) name: String,
+    /// Scopes, each of which the asking key must have: `executions:read`, `executions:write`, `approvals:decide`,
+    /// `definitions:read`, `definitions:write`, `keys:write`, `audit:read`, `admin`.
+    #[schemars(length(min = 1, max = 20))]
+    scopes: Vec<String>,
+    /// End of the key; none when absent. A key that ends gives its own end to the keys it creates, unless they end
+    /// earlier.
+    pub(super) expires_at: Option<DateTime<Utc>>,
+    /// Organisation of the key; the caller's tenant when absent. Needs the scope `admin`.
+    #[schemars(length(min = 1, max = 200), regex(pattern = NO_NUL))]
+    pub(super) org_id: Option<String>,
+    /// Group of the key within `org_id`.
+    #[schemars(length(min = 1, max = 200), regex(pattern = NO_NUL))]
+    pub(super) group_id: Option<String>,
+}
+
+impl KeyBody {
+    /// The scopes, sorted, without doubles.
+    ///
+    /// # Errors
+    /// One is unknown.
+    pub(super) fn scopes(&self) -> ApiResult<Vec<Scope>> {
+        let known = |(i, name): (usize, &String)| {
+            Scope::parse(name)
+                .ok_or_else(|| ApiError::invalid(format!("/scopes/{i}"), format!("`{name}` is not a scope")))
+        };
+        let mut scopes: Vec<Scope> = self.scopes.iter().enumerate().map(known).collect::<ApiResult<_>>()?;
+        scopes.sort_unstable();
+        scopes.dedup();
+        Ok(scopes)
+    }
+}
+
+/// A rotation.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyRotationBody {
+    /// Time for which the old key is still accepted, in seconds, up to 30 days; a day when absent.
+    #[schemars(range(max = 2_592_000))]
+    pub(super) overlap_seconds: Option<u32>,
+    /// End of the new key; that of the old one when absent.
+    pub(super) expires_at: Option<DateTime<Utc>>,
+}
