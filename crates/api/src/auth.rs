@@ -1,8 +1,8 @@
 //! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds; browsers by
 //! the session that such a key began.
 //!
-//! Invariants: a revoked or expired key stops working within 10 s; a caller sees only its own tenant, unless its key has the
-//! scope `admin` and the request names another.
+//! Invariants: a revoked or expired key stops working within 10 s; a caller sees only its own tenant, unless its key
+//! has the scope `admin` and the request names another.
 
 use std::sync::Arc;
 
@@ -13,10 +13,12 @@ use axum::{
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
     api_keys::{self, ApiKey, KeyState, Scope},
+    audit_log::{Actor, ActorKind},
     scope::TenantScope,
 };
 
 use crate::{
+    audit::AuditSlot,
     error::{ApiError, ApiResult},
     session_cookie::session_of,
     state::ApiState,
@@ -24,35 +26,46 @@ use crate::{
 
 /// The authenticated caller of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Principal(Arc<ApiKey>);
+pub(crate) struct Principal {
+    key: Arc<ApiKey>,
+    /// The row of this request in the audit log, if it changes something.
+    audit: Option<AuditSlot>,
+}
 
 impl Principal {
     pub(crate) fn key_id(&self) -> ApiKeyId {
-        self.0.id
+        self.key.id
     }
 
     pub(crate) fn tenant(&self) -> TenantId {
-        self.0.tenant_id
+        self.key.tenant_id
     }
 
     /// The executions that the caller may read when it names no tenant.
     pub(crate) fn reach(&self) -> TenantScope {
-        self.0.tenant_id.into()
+        self.key.tenant_id.into()
     }
 
     pub(crate) fn key(&self) -> &ApiKey {
-        &self.0
+        &self.key
+    }
+
+    /// Names what the request created, for the audit log.
+    pub(crate) fn created(&self, target: impl ToString) {
+        if let Some(slot) = &self.audit {
+            slot.name_target(target.to_string());
+        }
     }
 
     /// The caller's role in agent access policy.
     pub(crate) fn role(&self) -> &'static str {
-        if self.0.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
+        if self.key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
     }
 
     /// # Errors
     /// The key lacks the scope.
     pub(crate) fn need(&self, scope: Scope) -> ApiResult<()> {
-        if self.0.scopes.contains(&scope) { Ok(()) } else { Err(ApiError::MissingScope(scope)) }
+        if self.key.scopes.contains(&scope) { Ok(()) } else { Err(ApiError::MissingScope(scope)) }
     }
 }
 
@@ -60,15 +73,31 @@ impl FromRequestParts<ApiState> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
-        if parts.headers.contains_key(header::AUTHORIZATION) {
-            return authenticate(state, bearer(&parts.headers)?).await;
+        let mut principal = if parts.headers.contains_key(header::AUTHORIZATION) {
+            authenticate(state, bearer(&parts.headers)?).await?
+        } else {
+            of_session(parts, state).await?
+        };
+        if let Some(slot) = parts.extensions.get::<AuditSlot>() {
+            let key = principal.key();
+            slot.name_actor(Actor {
+                kind: ActorKind::Key,
+                id: key.id.0,
+                name: key.name.clone(),
+                tenant: key.tenant_id,
+            });
+            principal.audit = Some(slot.clone());
         }
-        let session = session_of(state, parts)?;
-        match by_hash(state, session.key_hash).await {
-            Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => Ok(principal),
-            Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
-            Err(error) => Err(error),
-        }
+        Ok(principal)
+    }
+}
+
+async fn of_session(parts: &Parts, state: &ApiState) -> ApiResult<Principal> {
+    let session = session_of(state, parts)?;
+    match by_hash(state, session.key_hash).await {
+        Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => Ok(principal),
+        Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
+        Err(error) => Err(error),
     }
 }
 
@@ -102,7 +131,7 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Princi
     match state.store.find_api_key(&hash).await? {
         Some(found) if found.state == KeyState::Active => {
             state.key_uses.note(&found, state.store.believed_now());
-            let principal = Principal(Arc::new(found));
+            let principal = Principal { key: Arc::new(found), audit: None };
             state.keys.remember(hash, principal.clone());
             Ok(principal)
         }

@@ -4,6 +4,7 @@
 //! tenant; every error is problem+json with a stable code; every input has a size limit (docs/reference/api.md). SQL
 //! lives in `shared::store`; Redis stays outside: the caller passes hooks and hints.
 
+mod audit;
 mod auth;
 mod body;
 mod catalog;
@@ -35,6 +36,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use server::ConnectionLimits;
+use state::ApiState;
 
 pub use longhaul_page::PageOptions;
 pub use looks::{Look, TextDelta};
@@ -47,10 +49,12 @@ pub use state::{Announce, ApiDeps, Hooks, QueueState, ReadReply, RenderMetrics, 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {
     let limits = ConnectionLimits::new(deps.options.max_connections);
-    server::serve(limits, router::router(deps, shutdown.clone()), listener, shutdown).await;
+    let state = ApiState::new(deps, shutdown.clone());
+    server::serve(limits, router::router(state.clone()), listener, shutdown).await;
+    state.audit.close().await;
 }
 
 /// Returns the router without a listener, for tests that call it in-process.
 pub fn router(deps: ApiDeps, shutdown: CancellationToken) -> axum::Router {
-    router::router(deps, shutdown)
+    router::router(ApiState::new(deps, shutdown))
 }

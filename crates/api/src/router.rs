@@ -6,19 +6,20 @@ use axum::{
     middleware as axum_middleware,
     routing::{get, post},
 };
-use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{
+    audit,
     body::BODY_LIMIT,
     error::ApiError,
     middleware, page_session,
     routes::{
-        contract, definitions, docs, executions, files, fleet, health, human_requests, indexes, keys, limits, memory,
-        overview, platform, projects, providers, quarantine, schedules, sessions, skills, webhooks, whoami, workers,
+        audit as audit_routes, contract, definitions, docs, executions, files, fleet, health, human_requests, indexes,
+        keys, limits, memory, overview, platform, projects, providers, quarantine, schedules, sessions, skills,
+        webhooks, whoami, workers,
     },
-    state::{ApiDeps, ApiState},
+    state::ApiState,
     unread_body,
 };
 
@@ -136,6 +137,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(keys::create::create, keys::list::list))
         .routes(routes!(keys::rotate::rotate))
         .routes(routes!(keys::revoke::revoke))
+        .routes(routes!(audit_routes::list))
         // quarantine
         .routes(routes!(quarantine::list::list))
         .routes(routes!(quarantine::list::get))
@@ -153,8 +155,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(health::metrics))
 }
 
-pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
-    let state = ApiState::new(deps, shutdown);
+pub(crate) fn router(state: ApiState) -> Router {
     let (router, _) = described().split_for_parts();
     let page = state.options.page.clone();
     let api = router
@@ -169,6 +170,7 @@ pub(crate) fn router(deps: ApiDeps, shutdown: CancellationToken) -> Router {
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(CatchPanicLayer::custom(middleware::on_panic))
+        .layer(axum_middleware::from_fn_with_state(state.clone(), audit::around))
         .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))
         .layer(axum_middleware::from_fn(unread_body::drain))

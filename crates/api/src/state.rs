@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    audit::AuditLog,
     catalog::Catalog,
     event_stream::EventStreams,
     fleet_watch::FleetWatch,
@@ -127,6 +128,7 @@ pub(crate) struct Shared {
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) key_uses: KeyUses,
+    pub(crate) audit: AuditLog,
     pub(crate) catalog: Catalog,
     pub(crate) event_streams: EventStreams,
     pub(crate) session_watch: SessionWatch,
@@ -161,6 +163,7 @@ impl ApiState {
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             key_uses: KeyUses::spawn(store.clone(), shutdown.clone()),
+            audit: AuditLog::spawn(store.clone()),
             catalog: Catalog::new(store.clone(), &options),
             engine: engine(&options.contract),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),

@@ -9,10 +9,10 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor, erase,
-        files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project, providers,
-        prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results, top_up,
-        watch, webhook, why, with_servers, worker, workers,
+        api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor,
+        erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project,
+        providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results,
+        top_up, watch, webhook, why, with_servers, worker, workers,
     },
     exit,
 };
@@ -42,6 +42,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Prune(prune::PruneArgs),
     Keys(keys::KeysArgs),
+    Audit(audit::AuditArgs),
     Apply(apply::ApplyArgs),
     Schedule(schedule::ScheduleArgs),
     Webhook(webhook::WebhookArgs),
@@ -144,6 +145,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
         Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),
+        Command::Audit(args) => run::plain(audit::run(args, context)),
         Command::Apply(args) => run::plain(apply::run(args, context)),
         Command::Schedule(args) => run::plain(schedule::run(args, context)),
         Command::Webhook(args) => run::plain(webhook::run(args, context)),

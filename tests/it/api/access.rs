@@ -9,7 +9,8 @@ use crate::support::api::{EVERYDAY, TestApi};
 /// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
 fn routes() -> Vec<(Method, &'static str, Scope)> {
     use Scope::{
-        Admin, ApprovalsDecide, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite, KeysWrite,
+        Admin, ApprovalsDecide, AuditRead, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite,
+        KeysWrite,
     };
     vec![
         (Method::POST, "/v1/executions", ExecutionsWrite),
@@ -119,6 +120,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::POST, "/v1/indexes/{name}/documents", DefinitionsWrite),
         (Method::GET, "/v1/indexes/{name}/documents/{id}", DefinitionsRead),
         (Method::DELETE, "/v1/indexes/{name}/documents/{id}", DefinitionsWrite),
+        (Method::GET, "/v1/audit", AuditRead),
         (Method::GET, "/v1/keys", KeysWrite),
         (Method::POST, "/v1/keys", KeysWrite),
         (Method::POST, "/v1/keys/{id}/rotate", KeysWrite),

@@ -1,6 +1,7 @@
 //! Tests of the API as its callers use it, arranged like its URLs.
 
 mod access;
+mod audit;
 mod batch;
 mod budget;
 mod cancel;

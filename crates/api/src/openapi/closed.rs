@@ -95,6 +95,8 @@ closed_sets! {
     DeliveryState: webhooks::DeliveryState::ALL;
     /// State of an API key.
     KeyState: tenants::api_keys::KeyState::ALL;
+    /// Kind of an actor in the audit log.
+    ActorKind: tenants::audit_log::ActorKind::ALL;
     /// State of a worker.
     WorkerState: fleet::roster::WorkerState::ALL;
     /// Cause of an open circuit breaker.

@@ -3,6 +3,7 @@
 pub mod api;
 pub mod apply;
 pub mod approvals;
+pub mod audit;
 pub mod cancel;
 pub mod catalogue;
 pub mod chat;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{compose, exit::UsageError};
 
-/// Remove executions that ended long ago, with their history
+/// Remove executions that ended long ago, with their history, and old rows of the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs DATABASE_URL. Whole weeks of history are dropped where nothing in them is needed any more; the rest goes in small batches, so
@@ -23,6 +23,9 @@ pub struct PruneArgs {
     /// Keep executions for this time after their end, in days (60d) or weeks (13w); at least 31d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
+    /// Keep the audit log for this time, in days or weeks; at least 31d
+    #[arg(long, value_name = "AGE", value_parser = age, default_value = "400d")]
+    audit_older_than: Duration,
     /// Count what would be removed, and remove nothing
     #[arg(long)]
     dry_run: bool,
@@ -33,13 +36,19 @@ pub struct PruneArgs {
 pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::Result<Exit> {
     let retention =
         Retention::new(args.older_than).map_err(|error| UsageError(format!("--older-than is too short: {error}")))?;
+    if args.audit_older_than < Retention::SHORTEST {
+        return Err(UsageError("--audit-older-than is too short: the log is kept for at least 31 days".into()).into());
+    }
     let store = compose::store(&config, "longhaul-prune")?;
     store.check_server().await?;
     let pruned = if args.dry_run { store.prunable(retention).await? } else { store.prune(retention).await? };
     let Pruned { before, weeks, executions } = pruned;
+    let audit = store.prune_audit(args.audit_older_than, args.dry_run).await?;
     if context.json {
         let dry_run = args.dry_run;
-        output::json(&json!({"dry_run": dry_run, "before": before, "weeks": weeks, "executions": executions}));
+        output::json(&json!({
+            "dry_run": dry_run, "before": before, "weeks": weeks, "executions": executions, "audit_rows": audit,
+        }));
         return Ok(Exit::Done);
     }
     let done = if args.dry_run { "would be removed" } else { "removed" };
@@ -52,6 +61,7 @@ pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::
     for week in weeks {
         output::line(format!("  {week}"));
     }
+    output::line(format!("{done}: {audit} rows of the audit log"));
     Ok(Exit::Done)
 }
 

@@ -69,6 +69,7 @@ pub(crate) async fn upload(
     let (tenant, length, kept) = (principal.tenant(), bytes.len() as u64, state.files.upload_kept());
     let (file, is_new) = state.store.put_upload(NewUpload { tenant, hash, length, media_type, name, kept }).await?;
     metrics::file_uploaded();
+    principal.created(file.id);
     let location = format!("/v1/files/{}", file.id);
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = (status, Json(FileView::from(file))).into_response();

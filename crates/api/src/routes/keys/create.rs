@@ -37,6 +37,7 @@ pub(crate) async fn create(
     };
     let new = NewKey { tenant, name: &body.name, scopes: &scopes, expires_at };
     let key = issued(state.store.issue_key(&new, &state.pepper).await?)?;
+    principal.created(key.id);
     let found = state.store.find_key_of(&tenant.into(), key.id).await?.ok_or(ApiError::NotFound("API key"))?;
     Ok((StatusCode::CREATED, Json(KeySecretView::of(found, &key))))
 }

@@ -135,6 +135,7 @@ pub(crate) async fn create(
         Created::KeyReused => return Err(ApiError::Project(ProjectError::KeyReused)),
         Created::TooMany => return Err(ApiError::Project(ProjectError::TooMany { max: MAX_OPEN })),
     };
+    principal.created(id);
     drive(&state, principal.tenant(), id).await;
     Ok((status, Json(ProjectView::of(&state, find(&state, &principal, id).await?).await?)))
 }

@@ -60,6 +60,7 @@ pub(crate) async fn create(
         Created::Exists => return Err(ApiError::Schedule(ScheduleError::Exists(request.spec.key))),
         Created::TooMany => return Err(ApiError::Schedule(ScheduleError::TooMany { max })),
     };
+    principal.created(&request.spec.key);
     let schedule = find(&state, &principal, &request.spec.key).await?;
     Ok((status, Json(ScheduleView::of(&state, schedule).await?)))
 }

@@ -72,6 +72,7 @@ pub(crate) async fn create(
     }
     let request = Beginning { agent, version, on_busy, metadata, budget, project_id };
     let (id, is_new) = begin(&state, &principal, request, key).await?;
+    principal.created(id);
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(find(&state, &principal, id).await?.into())))
 }

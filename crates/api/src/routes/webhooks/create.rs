@@ -32,6 +32,7 @@ pub(crate) async fn create(
     if state.store.create_webhook(&request.written(of), max).await? == Created::TooMany {
         return Err(ApiError::Webhook(WebhookError::TooMany { max }));
     }
+    principal.created(of.id);
     let view = WebhookSecretView::of(&state, find(&state, of).await?);
     Ok((StatusCode::CREATED, Json(view)))
 }

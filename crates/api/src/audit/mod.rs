@@ -1,0 +1,187 @@
+//! The audit log (docs/adr/0060-audit-log.md): each request that changes something leaves a row, wherever its handler
+//! is. A middleware takes a place for the row before the handler runs, and the extractor of the caller names the actor.
+//!
+//! Invariants: a change is admitted only with a place for its row; a row holds no body and no secret; a request without
+//! an authenticated caller leaves none.
+
+mod writer;
+
+use std::sync::Arc;
+
+use axum::{
+    RequestExt,
+    extract::{MatchedPath, RawPathParams, Request, State},
+    http::Method,
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use longhaul_store::tenants::audit_log::{Actor, AuditEntry, AuditedRequest};
+use parking_lot::Mutex;
+
+pub(crate) use writer::AuditLog;
+use writer::Place;
+
+use crate::{error::ApiError, middleware::RequestId, state::ApiState};
+
+/// Largest number of characters of a target.
+const MAX_TARGET: usize = 200;
+
+/// Routes without rows: method and path.
+const EXCLUDED: [(&str, &str); 10] = [
+    // Submits and messages: too frequent, and the execution or session holds their key and their events.
+    ("POST", "/v1/executions"),
+    ("POST", "/v1/executions/batch"),
+    ("POST", "/v1/executions/{id}/tool-results"),
+    ("POST", "/v1/sessions/{id}/messages"),
+    ("POST", "/api/chat/{agent_id}"),
+    ("POST", "/v1/agent-executions"),
+    // Of the platform's backend, which has a service token and no key.
+    ("POST", "/v1/internal/agent-executions"),
+    ("POST", "/v1/internal/agent-executions/stream"),
+    // They read.
+    ("POST", "/v1/indexes/{name}/search"),
+    ("POST", "/v1/memory/search"),
+];
+
+/// Actor and target of a request, as its handler tells them. In the request's extensions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AuditSlot(Arc<Mutex<Told>>);
+
+#[derive(Debug, Default)]
+struct Told {
+    actor: Option<Actor>,
+    target: Option<String>,
+}
+
+impl AuditSlot {
+    /// Names the actor, once it is authenticated.
+    pub(crate) fn name_actor(&self, actor: Actor) {
+        self.0.lock().actor = Some(actor);
+    }
+
+    /// Names what a request created, which is not in its path.
+    pub(crate) fn name_target(&self, target: String) {
+        self.0.lock().target = Some(target);
+    }
+}
+
+/// A row to be. Dropped without an outcome, because the caller left, it is written without a status.
+struct Pending {
+    request: Option<AuditedRequest>,
+    slot: AuditSlot,
+    place: Option<Place>,
+}
+
+impl Pending {
+    fn end(&mut self, status: Option<u16>) {
+        let Told { actor, target } = std::mem::take(&mut *self.slot.0.lock());
+        if let (Some(mut request), Some(place), Some(actor)) = (self.request.take(), self.place.take(), actor) {
+            request.target = target.map(|target| bounded(&target)).or(request.target);
+            place.fill(AuditEntry::new(request, actor, status));
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.end(None);
+    }
+}
+
+pub(crate) async fn around(State(state): State<ApiState>, mut request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let Some(route) = route.filter(|route| is_audited(request.method(), route)) else { return next.run(request).await };
+    let Some(place) = state.audit.reserve() else { return ApiError::Unavailable.into_response() };
+    let target = match request.extract_parts::<RawPathParams>().await {
+        Ok(params) => joined(params.iter().map(|(_, value)| value)),
+        Err(_) => None,
+    };
+    let slot = AuditSlot::default();
+    let audited = AuditedRequest {
+        at: state.store.believed_now(),
+        method: request.method().as_str().to_owned(),
+        route,
+        target,
+        request_id: request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default(),
+    };
+    request.extensions_mut().insert(slot.clone());
+    let mut pending = Pending { request: Some(audited), slot, place: Some(place) };
+    let response = next.run(request).await;
+    pending.end(Some(response.status().as_u16()));
+    response
+}
+
+fn is_audited(method: &Method, route: &str) -> bool {
+    !method.is_safe() && !EXCLUDED.iter().any(|(of, path)| method == *of && route == *path)
+}
+
+/// The parameters of a path as one target.
+fn joined<'a>(values: impl Iterator<Item = &'a str>) -> Option<String> {
+    let all = values.collect::<Vec<_>>().join("/");
+    (!all.is_empty()).then(|| bounded(&all))
+}
+
+fn bounded(target: &str) -> String {
+    // Postgres cannot store U+0000.
+    target.chars().filter(|c| *c != '\0').take(MAX_TARGET).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use longhaul_store::tenants::audit_log::ActorKind;
+
+    use super::*;
+
+    #[test]
+    fn only_listed_changes_are_excluded() {
+        let document = crate::openapi();
+        for (method, path) in EXCLUDED {
+            assert!(document["paths"][path][method.to_lowercase()].is_object(), "no route {method} {path}");
+            assert!(!is_audited(&method.parse().unwrap(), path));
+        }
+        assert!(
+            is_audited(&Method::DELETE, "/v1/keys/{id}") && is_audited(&Method::POST, "/v1/executions/{id}/cancel")
+        );
+        assert!(!is_audited(&Method::GET, "/v1/keys") && !is_audited(&Method::HEAD, "/v1/keys"));
+    }
+
+    #[tokio::test]
+    async fn row_without_an_answer_has_no_status() {
+        let (sender, mut receiver) = tokio::sync::mpsc::channel(2);
+        let begin = async |slot: &AuditSlot| {
+            let request = AuditedRequest {
+                at: chrono::DateTime::UNIX_EPOCH,
+                method: "DELETE".into(),
+                route: "/v1/keys/{id}".into(),
+                target: Some("in the path".into()),
+                request_id: "r".into(),
+            };
+            let place = Place(sender.clone().reserve_owned().await.unwrap());
+            Pending { request: Some(request), slot: slot.clone(), place: Some(place) }
+        };
+        let slot = AuditSlot::default();
+        drop(begin(&slot).await);
+        assert!(receiver.try_recv().is_err(), "the caller was not authenticated");
+        let actor =
+            Actor { kind: ActorKind::Key, id: uuid::Uuid::nil(), name: "ci".into(), tenant: uuid::Uuid::nil().into() };
+        slot.name_actor(actor.clone());
+        drop(begin(&slot).await);
+        let left = receiver.try_recv().unwrap();
+        assert_eq!((left.status, left.target.as_deref()), (None, Some("in the path")));
+        slot.name_actor(actor);
+        slot.name_target("created".into());
+        let mut answered = begin(&slot).await;
+        answered.end(Some(201));
+        drop(answered);
+        let row = receiver.try_recv().unwrap();
+        assert_eq!((row.status, row.target.as_deref()), (Some(201), Some("created")));
+        assert!(receiver.try_recv().is_err(), "one row for one request");
+    }
+
+    #[test]
+    fn targets_are_bounded_and_can_be_stored() {
+        assert_eq!(joined(["a", "b\0c"].into_iter()).as_deref(), Some("a/bc"));
+        assert_eq!(joined([].into_iter()), None);
+        assert_eq!(joined([&*"é".repeat(300)].into_iter()).unwrap().chars().count(), MAX_TARGET);
+    }
+}
