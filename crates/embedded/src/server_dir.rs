@@ -3,12 +3,15 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::account::Account;
 use crate::error::ServersError;
+
+/// Directory of what lasts, for root: no cleaner of temporary files touches it.
+const LASTING_BASE: &str = "/var/lib/longhaul";
 
 /// The fate of the directory after the final stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,29 +47,35 @@ impl Drop for Scratch {
 }
 
 impl ServerDir {
-    /// Prepares `wanted`. If the server's account cannot reach it, prepares a directory below the system's temporary
-    /// directory instead, whose name is derived from `wanted`, so that the next start finds it again.
+    /// Prepares `wanted`. If the server's account cannot reach it (root's home is closed to others), prepares a
+    /// directory elsewhere instead, where it lasts if it is kept, and links `wanted` to it: removing the link is then
+    /// as good as removing the data.
     pub(crate) fn prepare(wanted: &Path, keep: Keep) -> Result<Self, ServersError> {
         let wanted = std::path::absolute(wanted).map_err(ServersError::io(format!("resolve {}", wanted.display())))?;
-        let account = Account::for_directory(&wanted);
-        let existed = wanted.exists();
-        make(&wanted, &account)?;
-        if account.can_enter(&wanted) {
-            return Self::lock(wanted, account, keep);
+        let place = own_link(&wanted).unwrap_or_else(|| wanted.clone());
+        let account = Account::for_directory(&place);
+        let existed = place.exists();
+        make(&place, &account)?;
+        if account.can_enter(&place) {
+            return Self::lock(place, account, keep);
         }
         if !existed {
             // Created above, and unusable.
-            let _ = fs::remove_dir(&wanted);
+            let _ = fs::remove_dir(&place);
         }
-        let dir = std::env::temp_dir().join(format!("longhaul-{}-{:016x}", account.uid, fingerprint(&wanted)));
-        tracing::warn!(
+        let can_link = keep == Keep::Kept && !existed && place == wanted;
+        let dir = substitute(&wanted, keep, can_link);
+        make(&dir, &account)?;
+        if can_link {
+            symlink(&dir, &wanted).map_err(ServersError::io(format!("link {}", wanted.display())))?;
+        }
+        tracing::info!(
             server.wanted_dir = %wanted.display(),
             server.dir = %dir.display(),
-            "{} cannot be reached by the unprivileged user the server runs as; its data is kept in {} instead",
+            "{} cannot be reached by the unprivileged user the server runs as; its data is kept in {}",
             wanted.display(),
             dir.display(),
         );
-        make(&dir, &account)?;
         Self::lock(dir, account, keep)
     }
 
@@ -124,6 +133,34 @@ impl ServerDir {
         write().map_err(ServersError::io(format!("write {}", path.display())))?;
         Ok(path)
     }
+}
+
+/// The target of `path`, if that is a link that this process's user made.
+fn own_link(path: &Path) -> Option<PathBuf> {
+    let found = fs::symlink_metadata(path).ok()?;
+    let is_own = found.file_type().is_symlink() && found.uid() == Account::own_account().uid;
+    is_own.then(|| fs::read_link(path).ok()).flatten().filter(|target| target.is_absolute())
+}
+
+/// The directory in the place of one that cannot be reached: a new one, or, if nothing will point to it, always the
+/// same.
+fn substitute(wanted: &Path, keep: Keep, is_new: bool) -> PathBuf {
+    let base = match keep {
+        Keep::Kept => lasting_base().unwrap_or_else(std::env::temp_dir),
+        Keep::Removed => std::env::temp_dir(),
+    };
+    let name = format!("longhaul-{:016x}", fingerprint(wanted));
+    let numbered = (1_u32..).map(|number| base.join(format!("{name}-{number}"))).find(|dir| !dir.exists());
+    numbered.filter(|_| is_new).unwrap_or_else(|| base.join(name))
+}
+
+/// [`LASTING_BASE`], open to the accounts of servers; `None` if this user cannot make it.
+fn lasting_base() -> Option<PathBuf> {
+    let base = PathBuf::from(LASTING_BASE);
+    fs::create_dir_all(&base).ok()?;
+    // Whatever the umask says.
+    fs::set_permissions(&base, fs::Permissions::from_mode(0o755)).ok()?;
+    Some(base)
 }
 
 /// Creates `dir` with mode 0700 if it does not exist, and checks that `account` owns it. The check matters in a

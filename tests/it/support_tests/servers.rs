@@ -130,19 +130,28 @@ async fn cluster_of_missing_postgres_version_is_untouched() {
 
 /// Only root changes to another user, so only for root is a closed directory out of reach.
 #[tokio::test]
-async fn unreachable_directory_is_replaced_by_a_reachable_one() {
+async fn unreachable_directory_links_to_a_lasting_one() {
     let closed = tempfile::tempdir().unwrap();
     std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     let wanted = closed.path().join("redis");
-    let server = PrivateRedis::start(RedisOptions::dev(&wanted)).await.unwrap();
+    let start = async || PrivateRedis::start(RedisOptions::dev(&wanted)).await.unwrap();
+    let server = start().await;
     let root = rustix::process::geteuid().is_root();
     assert_eq!(server.dir() == wanted, !root, "{}", server.dir().display());
-    assert_eq!(wanted.exists(), !root, "nothing is left where it could not be used");
     let dir = server.dir().to_owned();
     drop(server);
-    let again = PrivateRedis::start(RedisOptions::dev(&wanted)).await.unwrap();
+    assert!(dir.exists() && (!root || dir.starts_with("/var/lib/longhaul")), "it lasts: {}", dir.display());
+    let again = start().await;
     assert_eq!(again.dir(), dir);
     drop(again);
+    if root {
+        std::fs::remove_file(&wanted).unwrap();
+        let afresh = start().await;
+        let other = afresh.dir().to_owned();
+        drop(afresh);
+        assert_ne!(other, dir, "removing what was asked for starts afresh");
+        std::fs::remove_dir_all(&other).unwrap();
+    }
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
