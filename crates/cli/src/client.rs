@@ -75,6 +75,17 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Stable name of the error.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// Adds a clause to the text for people.
+    pub fn add_hint(&mut self, hint: &str) {
+        self.detail = format!("{}; {hint}", self.detail);
+    }
+
     /// Returns true if the same request may succeed later.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {

@@ -89,8 +89,27 @@ async fn definitions_agents_and_steps_are_listed() {
     assert!(shell.done(&["steps", &id.to_string()]).await.contains("turn"));
     shell.refused(&["steps", &nobody()], 5, &["not_found"]).await;
     shell.refused(&["search", "handbook", "notice"], 5, &["not_found"]).await;
-    assert!(shell.done(&["completions", "bash"]).await.contains("complete -F"));
+    let completions = shell.done(&["completions", "bash"]).await;
+    assert!(completions.contains("complete -F"));
+    assert!(["workers", "audit", "--color"].iter().all(|name| completions.contains(name)));
     assert!(shell.done(&["man"]).await.contains(".TH longhaul 1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_names_are_answered_with_the_nearest() {
+    let mut fleet = Fleet::start().await;
+    let shell = Shell::open(&mut fleet).await;
+    fleet.apply(&agent("mail-sorter"), &definition("mail-triage", &[])).await;
+    let input = ["--input", "{}"];
+    let submit = [&["submit", "mail-trige"][..], &input].concat();
+    shell.refused(&submit, 6, &["no definition `mail-trige`; did you mean `mail-triage`?"]).await;
+    let direct = [&["submit", "--agent", "mail-sortr"][..], &input].concat();
+    shell.refused(&direct, 6, &["did you mean `mail-sorter`?"]).await;
+    shell.refused(&["agents", "mail-sortre"], 5, &["did you mean `mail-sorter`?"]).await;
+    shell.refused(&["chat", "mailsorter", "hello"], 6, &["did you mean `mail-sorter`?"]).await;
+    shell.refused(&["worksers"], 2, &["workers"]).await;
+    let far = shell.run(&[&["submit", "payroll"][..], &input].concat()).await;
+    assert!(far.code == 6 && !far.err.contains("did you mean"), "{far:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

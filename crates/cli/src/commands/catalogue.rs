@@ -3,7 +3,10 @@
 use longhaul_command::{Context, Exit, output};
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::{
+    client::Client,
+    suggest::{self, Kind},
+};
 
 /// List the definitions that can be submitted
 #[derive(Debug, clap::Args)]
@@ -22,19 +25,23 @@ pub struct AgentsArgs {
 /// # Errors
 /// There is none of that key, or the API is unreachable.
 pub async fn definitions(args: DefinitionsArgs, context: &Context) -> anyhow::Result<Exit> {
-    show("/v1/definitions", args.key, context).await
+    show(Kind::Definition, args.key, context).await
 }
 
 /// # Errors
 /// There is none of that key, or the API is unreachable.
 pub async fn agents(args: AgentsArgs, context: &Context) -> anyhow::Result<Exit> {
-    show("/v1/agents", args.key, context).await
+    show(Kind::Agent, args.key, context).await
 }
 
-async fn show(path: &str, key: Option<String>, context: &Context) -> anyhow::Result<Exit> {
+async fn show(kind: Kind, key: Option<String>, context: &Context) -> anyhow::Result<Exit> {
+    let path = kind.path();
     let client = Client::new(&context.load_for_client()?)?;
     if let Some(key) = key {
-        let version = client.get(&format!("{path}/{key}")).await?;
+        let version = match client.get(&format!("{path}/{key}")).await {
+            Ok(version) => version,
+            Err(error) => return Err(suggest::nearest(&client, kind, &key, error).await.into()),
+        };
         output::json(if context.json { &version } else { &version["spec"] });
         return Ok(Exit::Done);
     }

@@ -11,7 +11,10 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use super::files::upload;
-use crate::client::{Client, Event};
+use crate::{
+    client::{Client, Event},
+    suggest::{self, Kind},
+};
 
 /// Talk to an agent; each line is a message
 #[derive(Debug, clap::Args)]
@@ -123,7 +126,10 @@ async fn say(
     context: &Context,
 ) -> anyhow::Result<Exit> {
     let body = json!({ "message": message, "session_id": session.as_deref() });
-    let mut events = client.chat(agent, &body).await?;
+    let mut events = match client.chat(agent, &body).await {
+        Ok(events) => events,
+        Err(error) => return Err(suggest::nearest(client, Kind::Agent, agent, error).await.into()),
+    };
     while let Some(event) = events.next().await {
         if let Some(id) = event.body["session_id"].as_str() {
             *session = Some(id.to_owned());

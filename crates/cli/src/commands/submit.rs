@@ -6,7 +6,7 @@ use longhaul_sdk::Usd;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::{client::Client, json_input::json_input, progress};
+use crate::{client::Client, json_input::json_input, progress, suggest};
 
 /// Submit an execution
 #[derive(Debug, clap::Args)]
@@ -96,7 +96,10 @@ pub async fn run(args: SubmitArgs, context: &Context) -> anyhow::Result<Exit> {
     if let Some(key) = &args.idempotency_key {
         request = request.header("Idempotency-Key", key);
     }
-    let execution = client.send(request).await?.body;
+    let execution = match client.send(request).await {
+        Ok(answer) => answer.body,
+        Err(error) => return Err(suggest::nearest_of_body(&client, &body, error).await.into()),
+    };
     finish(&client, execution, args.wait, context).await
 }
 
