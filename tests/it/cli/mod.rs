@@ -5,6 +5,7 @@ mod executions;
 mod files;
 mod keys;
 mod many;
+mod newcomer;
 mod people;
 mod projects;
 mod quarantine;
