@@ -162,6 +162,17 @@ impl HumanRequest {
         Secrets { pointers: &self.redact, schema }
     }
 
+    /// Arguments as people may see them: the exact text, or, if they contain secrets, a copy with the secrets hidden.
+    /// `None` if they are not JSON.
+    #[must_use]
+    pub fn visible(&self, arguments: &[u8]) -> Option<String> {
+        let value: Value = serde_json::from_slice(arguments).ok()?;
+        if self.secrets().are_none(&value) {
+            return String::from_utf8(arguments.to_vec()).ok();
+        }
+        Some(self.secrets().hide(value).to_string())
+    }
+
     /// Returns true if it still waits although its time is over: the sweep has not expired it yet.
     #[must_use]
     pub fn is_late(&self) -> bool {

@@ -122,12 +122,7 @@ pub(crate) fn raw(bytes: &[u8]) -> ApiResult<Box<RawValue>> {
 
 /// The exact text of the arguments, or, if they contain secrets, a copy with the secrets hidden.
 pub(crate) fn shown(request: &HumanRequest, arguments: &[u8]) -> ApiResult<Box<RawValue>> {
-    let exact = raw(arguments)?;
-    let value: Value = serde_json::from_str(exact.get()).map_err(|_| ApiError::Internal)?;
-    if request.secrets().are_none(&value) {
-        return Ok(exact);
-    }
-    RawValue::from_string(request.secrets().hide(value).to_string()).map_err(|_| ApiError::Internal)
+    RawValue::from_string(request.visible(arguments).ok_or(ApiError::Internal)?).map_err(|_| ApiError::Internal)
 }
 
 fn decider(by: Option<&Decider>) -> Option<DeciderView> {
