@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use strum::Display;
 
-use super::{decide, find, refuse_decided, view::Approval, violations};
+use super::{decide, find, may_decide, view::Approval, violations};
 use crate::{
     auth::Principal,
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
@@ -87,13 +87,7 @@ pub(crate) async fn decision(
         put_back(&request, &mut verdict, value)?;
     }
     let hash = read_hash(&body.hash).ok_or(ApiError::Internal)?;
-    if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
-        return Err(ApiError::SelfApproval);
-    }
-    refuse_decided(&request)?;
-    if hash != request.hash {
-        return Err(ApiError::StaleHash);
-    }
+    may_decide(&state, &principal, &request, &hash).await?;
     let found = match (&verdict, &arguments) {
         (Verdict::Edit { .. }, Some(value)) => violations(request.schema.as_ref(), value, "/arguments").await?,
         (Verdict::Replace { tool, .. }, Some(value)) => misfits(&state, &request, tool, value).await?,

@@ -9,6 +9,7 @@ pub(crate) mod view;
 
 use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind};
 use longhaul_store::{
+    history::journal::Hash,
     human_requests::{Decided, HumanRequest, NewDecision},
     tenants::scope::TenantScope,
 };
@@ -61,8 +62,25 @@ fn refuse_decided(request: &HumanRequest) -> ApiResult<()> {
     }
 }
 
+/// Checks that a key may decide on `request` now, for a person who saw the call with `hash`.
+///
+/// # Errors
+/// The key submitted the execution, the call is another, or nothing waits any more.
+pub(crate) async fn may_decide(
+    state: &ApiState,
+    principal: &Principal,
+    request: &HumanRequest,
+    hash: &Hash,
+) -> ApiResult<()> {
+    if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
+        return Err(ApiError::SelfApproval);
+    }
+    refuse_decided(request)?;
+    if *hash == request.hash { Ok(()) } else { Err(ApiError::StaleHash) }
+}
+
 /// Stores a decision on `request`, wakes the execution and notifies observers.
-async fn decide(
+pub(crate) async fn decide(
     state: &ApiState,
     principal: &Principal,
     request: &HumanRequest,
