@@ -12,6 +12,8 @@ mod browser;
 #[cfg(test)]
 mod caller_tools;
 #[cfg(test)]
+mod channels;
+#[cfg(test)]
 mod cli;
 #[cfg(test)]
 mod clients;

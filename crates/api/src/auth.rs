@@ -120,6 +120,16 @@ pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Princ
     by_hash(state, state.pepper.key_hash(key)).await
 }
 
+/// The caller that holds the key with that id.
+///
+/// # Errors
+/// The key is unknown, revoked or expired, or Postgres is unavailable.
+pub(crate) async fn by_id(state: &ApiState, id: ApiKeyId) -> ApiResult<Principal> {
+    let found = state.store.find_key_of(&TenantScope::Everybody, id).await?;
+    let active = found.filter(|found| found.state == KeyState::Active);
+    active.map(|found| Principal { key: Arc::new(found), audit: None }).ok_or(ApiError::InvalidApiKey)
+}
+
 /// Authenticates the caller by the HMAC of its key, as a session cookie stores it.
 ///
 /// # Errors

@@ -54,9 +54,17 @@ static COMPILED: LazyLock<RwLock<HashMap<TypeId, Schema>>> = LazyLock::new(RwLoc
 
 /// Reads a JSON body of at most `limit` bytes, without parsing it.
 pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
+    read_as(headers, body, "application/json", limit).await
+}
+
+/// Reads a body of a media type and of at most `limit` bytes.
+///
+/// # Errors
+/// It has another type, is too large, or does not arrive in time.
+pub(crate) async fn read_as(headers: &HeaderMap, body: Body, expected: &str, limit: usize) -> ApiResult<Bytes> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
-    if !media_type.eq_ignore_ascii_case("application/json") {
+    if !media_type.eq_ignore_ascii_case(expected) {
         return Err(ApiError::UnsupportedMediaType);
     }
     let too_large = ApiError::PayloadTooLarge { limit_bytes: limit };

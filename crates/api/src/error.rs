@@ -69,6 +69,8 @@ pub(crate) enum ApiError {
     NotReleasable(Refused),
     SelfApproval,
     CrossSite,
+    InvalidSignature,
+    InvalidButton,
     StaleHash,
     AlreadyDecided(String),
     ToolResultsRefused(Vec<Violation>),
@@ -91,10 +93,11 @@ impl ApiError {
 
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Unauthenticated | Self::InvalidApiKey => StatusCode::UNAUTHORIZED,
+            Self::Unauthenticated | Self::InvalidApiKey | Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::MissingScope(_)
             | Self::SelfApproval
             | Self::CrossSite
+            | Self::InvalidButton
             | Self::CommandNotAllowed { .. }
             | Self::VariableNotAllowed { .. }
             | Self::AddressNotAllowed { .. }
@@ -203,6 +206,8 @@ impl ApiError {
             Self::NotReleasable(_) => "not_releasable",
             Self::SelfApproval => "self_approval",
             Self::CrossSite => "cross_site",
+            Self::InvalidSignature => "invalid_signature",
+            Self::InvalidButton => "invalid_button",
             Self::StaleHash => "stale_hash",
             Self::AlreadyDecided(_) => "already_decided",
             Self::ToolResultsRefused(_) => "tool_results_refused",
@@ -219,7 +224,7 @@ impl ApiError {
     }
 
     #[expect(clippy::too_many_lines, reason = "one sentence for each error")]
-    fn detail(&self) -> String {
+    pub(crate) fn detail(&self) -> String {
         match self {
             Self::Unauthenticated => "send an API key: `Authorization: Bearer lh_…`".into(),
             Self::InvalidApiKey => "the API key is unknown, revoked or expired".into(),
@@ -298,6 +303,10 @@ impl ApiError {
                     .into()
             }
             Self::CrossSite => "a page of another site sent this request; send it from the page itself".into(),
+            Self::InvalidSignature => {
+                "the channel is gone, or the request was not signed with its signing secret in the last five minutes".into()
+            }
+            Self::InvalidButton => "the button is not one of ours, or was changed".into(),
             Self::StaleHash => "the hash is not the current one; look again before you decide".into(),
             Self::ToolResultsRefused(_) => "nothing was stored, as some results are refused; see `errors`".into(),
             Self::AlreadyDecided(how) => format!("there is nothing to decide any more: {how}"),
@@ -400,6 +409,8 @@ impl ApiError {
             | Self::Key(_)
             | Self::SelfApproval
             | Self::CrossSite
+            | Self::InvalidSignature
+            | Self::InvalidButton
             | Self::StaleHash
             | Self::AlreadyDecided(_)
             | Self::InvalidRetrieval(_)

@@ -31,6 +31,8 @@ pub struct ApiOptions {
     pub max_webhooks: u32,
     /// True if webhooks may have private addresses.
     pub private_webhooks: bool,
+    /// True if the process sends mail.
+    pub has_email: bool,
     /// Most projects of one tenant that run at a time.
     pub max_running_projects: u32,
     /// Executions that one worker runs at a time.
@@ -53,6 +55,7 @@ impl Default for ApiOptions {
             max_schedules: 1_000,
             max_webhooks: 20,
             private_webhooks: false,
+            has_email: false,
             max_running_projects: 10,
             worker_concurrency: 1_000,
         }

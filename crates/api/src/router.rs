@@ -15,7 +15,7 @@ use crate::{
     error::ApiError,
     middleware, page_session,
     routes::{
-        audit as audit_routes, contract, definitions, docs, executions, files, fleet, health, human_requests, indexes,
+        audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health, human_requests, indexes,
         keys, limits, memory, overview, platform, projects, providers, quarantine, schedules, sessions, skills,
         webhooks, whoami, workers,
     },
@@ -164,6 +164,8 @@ pub(crate) fn router(state: ApiState) -> Router {
         .route("/openapi.json", get(docs::openapi_json))
         .route("/docs", get(docs::viewer))
         .route("/docs/{file}", get(docs::asset))
+        .route("/v1/channels/slack", post(channels::slack::pressed))
+        .route("/v1/channels/email/{ticket}", get(channels::email::ask).post(channels::email::decide))
         .route("/login", post(page_session::login))
         .route("/logout", post(page_session::logout))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))

@@ -6,7 +6,10 @@ use axum::http::HeaderMap;
 use futures::{future::BoxFuture, stream::BoxStream};
 use longhaul_files::Files;
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::domain::{ExecutionId, Prices};
+use longhaul_shared::{
+    domain::{ExecutionId, Prices},
+    guarded_client::GuardedClient,
+};
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, sessions::SessionLimit, tenants::api_keys::Pepper,
 };
@@ -135,6 +138,8 @@ pub(crate) struct Shared {
     session_limit: OnceCell<Option<SessionLimit>>,
     /// The other engine that runs the executions of `/v1/agent-executions`; `None`: this installation runs them.
     pub(crate) engine: Option<Engine>,
+    /// Client of the answers to Slack; `None` if none can be made.
+    pub(crate) answers: Option<GuardedClient>,
     _fleet: FleetWatch,
     _health: Option<PlatformHealth>,
     pub(crate) shutdown: CancellationToken,
@@ -166,6 +171,9 @@ impl ApiState {
             audit: AuditLog::spawn(store.clone()),
             catalog: Catalog::new(store.clone(), &options),
             engine: engine(&options.contract),
+            answers: GuardedClient::new(options.private_webhooks)
+                .inspect_err(|error| tracing::error!(error = %error, "no client of Slack can be made"))
+                .ok(),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),

@@ -27,7 +27,7 @@ use longhaul_shared::{
     telemetry::{metrics, trace},
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
-use longhaul_webhooks::WebhookOptions;
+use longhaul_webhooks::{Channels, WebhookOptions, email::Mailer};
 use longhaul_worker::WorkerBuilder;
 use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -80,7 +80,10 @@ pub async fn serve_api(
         timeout: config.webhooks.timeout,
         patience: config.webhooks.disable_after,
     };
-    let delivered = longhaul_webhooks::deliver(store.clone(), pepper(config)?, webhooks, shutdown.clone());
+    let mailer = mailer(config)?;
+    let has_email = mailer.is_some();
+    let channels = Channels { sealer: config.contract.sealer()?, mailer };
+    let delivered = longhaul_webhooks::deliver(store.clone(), pepper(config)?, webhooks, channels, shutdown.clone());
     let deps = ApiDeps {
         indexes,
         files,
@@ -101,6 +104,7 @@ pub async fn serve_api(
             max_schedules: config.schedules.max_per_tenant,
             max_webhooks: config.webhooks.max_per_tenant,
             private_webhooks: config.webhooks.allow_private_addresses,
+            has_email,
             max_running_projects: config.projects.max_running,
             worker_concurrency: config.worker.concurrency as u64,
             ..options
@@ -119,6 +123,15 @@ pub async fn serve_api(
 async fn judge(store: &Store) -> Result<(), StoreError> {
     store.refuse_unsafe_server().await?;
     store.await_schema().await
+}
+
+/// `None`: the installation sends no mail.
+///
+/// # Errors
+/// A setting cannot be read, or refers to a variable that is not set.
+fn mailer(config: &Config) -> anyhow::Result<Option<Mailer>> {
+    let Some(options) = config.email.options()? else { return Ok(None) };
+    Mailer::new(&options.smtp_url, &options.from, &options.link_url).map(Some).map_err(anyhow::Error::msg)
 }
 
 /// The options of the agent-execution contract.

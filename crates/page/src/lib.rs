@@ -70,3 +70,10 @@ pub fn router(api: Router, options: PageOptions) -> Router {
     }
     router.with_state(state)
 }
+
+/// The page behind an approval's link in an e-mail, whose visitor has no key. `values`: `facts` as pairs, `body`, and
+/// `person`, who may decide, `outcome` or `problem`. Texts are escaped.
+#[must_use]
+pub fn decision(values: &serde_json::Value) -> String {
+    render::page("decision.html", values)
+}

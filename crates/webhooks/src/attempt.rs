@@ -8,8 +8,8 @@ use longhaul_shared::{
     guarded_client::GuardedClient,
 };
 use longhaul_store::webhooks::{Due, Outcome, Settled};
-use reqwest::{StatusCode, header::CONTENT_TYPE};
-use serde_json::json;
+use reqwest::{RequestBuilder, StatusCode, header::CONTENT_TYPE};
+use serde_json::{Value, json};
 use tokio::time::timeout;
 use url::Url;
 
@@ -23,10 +23,9 @@ pub(crate) async fn attempt(
     due: &Due,
     limit: Duration,
 ) -> Settled {
-    let settled = |outcome, status, error| Settled { delivery: due.id, outcome, status, error };
     let url = match Url::parse(url) {
         Ok(url) => url,
-        Err(error) => return settled(Outcome::Away, None, Some(format!("its address is not a URL: {error}"))),
+        Err(error) => return settled(due, Outcome::Away, Some(format!("its address is not a URL: {error}"))),
     };
     let (id, now, body) = (due.id.to_string(), SystemClock::new().now().timestamp(), body(due));
     let request = client
@@ -36,15 +35,31 @@ pub(crate) async fn attempt(
         .header("webhook-timestamp", now)
         .header("webhook-signature", sign(secrets, &id, now, &body))
         .body(body);
+    send(client, request, due, limit).await
+}
+
+/// Sends a message to an incoming webhook, and judges the answer. Its body is not read.
+pub(crate) async fn post(client: &GuardedClient, url: &str, message: &Value, due: &Due, limit: Duration) -> Settled {
+    match Url::parse(url) {
+        Ok(url) => send(client, client.post(url).json(message), due, limit).await,
+        Err(error) => settled(due, Outcome::Away, Some(format!("its address is not a URL: {error}"))),
+    }
+}
+
+pub(crate) fn settled(due: &Due, outcome: Outcome, error: Option<String>) -> Settled {
+    Settled { delivery: due.id, outcome, status: None, error }
+}
+
+async fn send(client: &GuardedClient, request: RequestBuilder, due: &Due, limit: Duration) -> Settled {
     match timeout(limit, client.send(request)).await {
         Ok(Ok(response)) => {
             let status = response.status();
             let outcome = judge(status);
             let error = (outcome != Outcome::Delivered).then(|| format!("it answered {status}"));
-            settled(outcome, Some(status.as_u16()), error)
+            Settled { status: Some(status.as_u16()), ..settled(due, outcome, error) }
         }
-        Ok(Err(error)) => settled(Outcome::Away, None, Some(error)),
-        Err(_) => settled(Outcome::Away, None, Some(format!("it did not answer within {} s", limit.as_secs_f64()))),
+        Ok(Err(error)) => settled(due, Outcome::Away, Some(error)),
+        Err(_) => settled(due, Outcome::Away, Some(format!("it did not answer within {} s", limit.as_secs_f64()))),
     }
 }
 
@@ -74,7 +89,6 @@ fn judge(status: StatusCode) -> Outcome {
 mod tests {
     use chrono::DateTime;
     use longhaul_shared::domain::ExecutionId;
-    use serde_json::Value;
     use uuid::Uuid;
 
     use super::*;

@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use longhaul_shared::{guarded_client::GuardedClient, telemetry::metrics};
+use longhaul_shared::{guarded_client::GuardedClient, sealing::Sealer, telemetry::metrics};
 use longhaul_store::{
     Store, StoreError,
     tenants::api_keys::Pepper,
-    webhooks::{DisabledBecause, Lane, Outcome, Settled},
+    webhooks::{DisabledBecause, Due, EndpointKind, EndpointOf, Lane, Outcome, Settled},
 };
+use secrecy::ExposeSecret;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
@@ -16,7 +17,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{attempt::attempt, signature::secret};
+use crate::{
+    attempt::{self, settled},
+    email::{Mailer, Post},
+    message::Message,
+    signature::secret,
+    slack,
+};
 
 /// Lanes of one process at a time, and how many of them may be doubtful.
 const MAX_LANES: usize = 64;
@@ -43,11 +50,21 @@ pub struct WebhookOptions {
     pub patience: Duration,
 }
 
+/// Keys and connections of channels. By default nothing can be sent to one.
+#[derive(Debug, Clone, Default)]
+pub struct Channels {
+    /// Opens the URLs of Slack channels.
+    pub sealer: Sealer,
+    /// `None`: no mail is sent.
+    pub mailer: Option<Mailer>,
+}
+
 struct Delivery {
     store: Store,
     pepper: Pepper,
     client: GuardedClient,
     options: WebhookOptions,
+    channels: Channels,
     shutdown: CancellationToken,
 }
 
@@ -59,13 +76,14 @@ pub async fn deliver(
     store: Store,
     pepper: Pepper,
     options: WebhookOptions,
+    channels: Channels,
     shutdown: CancellationToken,
 ) -> Result<(), String> {
     let client = GuardedClient::new(options.allow_private)?;
     for because in [DisabledBecause::Failures, DisabledBecause::Gone] {
         metrics::webhooks_disabled(because.as_str(), 0);
     }
-    let delivery = Arc::new(Delivery { store, pepper, client, options, shutdown: shutdown.clone() });
+    let delivery = Arc::new(Delivery { store, pepper, client, options, channels, shutdown: shutdown.clone() });
     let (all, doubtful) = (Arc::new(Semaphore::new(MAX_LANES)), Arc::new(Semaphore::new(MAX_DOUBTFUL)));
     let mut lanes = JoinSet::new();
     let (mut looks, mut tidies) = (interval(LOOK_EVERY), interval(TIDY_EVERY));
@@ -117,7 +135,7 @@ impl Delivery {
             if due.is_empty() {
                 break;
             }
-            let attempts = due.iter().map(|due| attempt(&self.client, &lane.url, &secrets, due, self.options.timeout));
+            let attempts = due.iter().map(|due| self.attempt(lane, &secrets, due));
             let settled: Vec<Settled> = join_all(attempts).await;
             settled.iter().for_each(|of| metrics::webhook_attempt(of.outcome.as_str()));
             if let Some(because) = self.store.settle_deliveries(lane, &settled, self.options.patience).await? {
@@ -126,9 +144,45 @@ impl Delivery {
             if settled.iter().any(|of| matches!(of.outcome, Outcome::Away | Outcome::Gone)) {
                 break;
             }
-            at_once = AT_ONCE;
+            at_once = match lane.kind {
+                EndpointKind::Standard => AT_ONCE,
+                // In the order of the events; chats limit the rate.
+                EndpointKind::Slack | EndpointKind::Email => 1,
+            };
         }
         Ok(())
+    }
+
+    async fn attempt(&self, lane: &Lane, secrets: &[Vec<u8>], due: &Due) -> Settled {
+        if lane.kind == EndpointKind::Standard {
+            return attempt::attempt(&self.client, &lane.url, secrets, due, self.options.timeout).await;
+        }
+        match Message::of(&self.store, lane.tenant, due).await {
+            Ok(Some(message)) if lane.kind == EndpointKind::Email => self.mail(lane, &message, due).await,
+            Ok(Some(message)) => self.post(lane, &message, due).await,
+            Ok(None) => settled(due, Outcome::Delivered, None),
+            // If Postgres is away, this is not stored either, and the delivery stays due.
+            Err(error) => settled(due, Outcome::Refused, Some(format!("its text cannot be read: {error}"))),
+        }
+    }
+
+    async fn post(&self, lane: &Lane, message: &Message, due: &Due) -> Settled {
+        match self.channels.sealer.open(&lane.url) {
+            Ok(url) => {
+                let message = slack::post(message, &self.pepper, channel(lane));
+                attempt::post(&self.client, url.expose_secret(), &message, due, self.options.timeout).await
+            }
+            Err(error) => settled(due, Outcome::Away, Some(error.to_string())),
+        }
+    }
+
+    async fn mail(&self, lane: &Lane, message: &Message, due: &Due) -> Settled {
+        let Some(mailer) = &self.channels.mailer else {
+            return settled(due, Outcome::Away, Some("this installation sends no mail (email.smtp_url)".into()));
+        };
+        let post = Post { url: &lane.url, delivery: due.id, channel: channel(lane), pepper: &self.pepper };
+        let (outcome, error) = mailer.send(message, &post, self.options.timeout).await;
+        settled(due, outcome, error)
     }
 
     async fn tidy(&self) {
@@ -137,6 +191,10 @@ impl Delivery {
             Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
         }
     }
+}
+
+fn channel(lane: &Lane) -> EndpointOf {
+    EndpointOf { tenant: lane.tenant, id: lane.endpoint }
 }
 
 fn tell_disabled(lane: &Lane, because: DisabledBecause) {

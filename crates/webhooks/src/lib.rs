@@ -1,12 +1,18 @@
-//! Webhooks: delivers what the outbox holds to the endpoints of tenants (docs/adr/0056-webhooks.md), signed as
-//! [Standard Webhooks](https://www.standardwebhooks.com).
+//! Webhooks: delivers what the outbox holds to the endpoints of tenants (docs/adr/0056-webhooks.md): as requests signed
+//! as [Standard Webhooks](https://www.standardwebhooks.com), and to channels as messages in which people decide on
+//! approvals (docs/adr/0057-chat-channels.md).
 //!
-//! Invariants: an event is delivered at least once within 72 hours, or shown as failed; the bytes of its body and its
-//! id are the same at each attempt; an endpoint that hangs or fails delays no other; no redirect is followed, and no
-//! private address is reached unless the operator allows it.
+//! Invariants: an event is delivered at least once within 72 hours, or shown as failed; its id is the same at each
+//! attempt, and so are the bytes of a signed request; an endpoint that hangs or fails delays no other; no redirect is
+//! followed, and no private address is reached unless the operator allows it.
 
 mod attempt;
 mod deliver;
+pub mod email;
+pub mod message;
 pub mod signature;
+pub mod slack;
+pub mod text;
+pub mod ticket;
 
-pub use deliver::{WebhookOptions, deliver};
+pub use deliver::{Channels, WebhookOptions, deliver};

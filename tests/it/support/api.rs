@@ -17,7 +17,7 @@ use longhaul_shared::http::{HttpOptions, client};
 use longhaul_store::executions::submit::Submitter;
 use longhaul_store::tenants::api_keys::{Pepper, Scope};
 use longhaul_store::{Store, StoreOptions};
-use longhaul_webhooks::WebhookOptions;
+use longhaul_webhooks::{Channels, WebhookOptions};
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use secrecy::{ExposeSecret, SecretString};
@@ -192,9 +192,14 @@ impl TestApi {
 
     /// Delivers to webhooks as the process does, until the returned guard is dropped.
     pub(crate) fn deliver(&self, options: WebhookOptions) -> AbortOnDropHandle<()> {
+        self.deliver_to(options, Channels::default())
+    }
+
+    /// The same, to channels too.
+    pub(crate) fn deliver_to(&self, options: WebhookOptions, channels: Channels) -> AbortOnDropHandle<()> {
         let (store, pepper) = (self.store.clone(), self.pepper.clone());
         AbortOnDropHandle::new(tokio::spawn(async move {
-            longhaul_webhooks::deliver(store, pepper, options, CancellationToken::new()).await.unwrap();
+            longhaul_webhooks::deliver(store, pepper, options, channels, CancellationToken::new()).await.unwrap();
         }))
     }
 

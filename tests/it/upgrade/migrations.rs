@@ -12,7 +12,11 @@ use regex::Regex;
 const BASELINE: &str = "20261123211013_views.sql";
 
 /// Exceptions to the check, each with its reason: (migration, part of the statement, reason).
-const ALLOWED: [(&str, &str, &str); 0] = [];
+const ALLOWED: [(&str, &str, &str); 1] = [(
+    "20261126114500_channels.sql",
+    "webhook_endpoints_of_slack",
+    "the release before writes webhooks of the kind standard alone, which keep the rules of the others",
+)];
 
 /// Patterns of statements that break the older binary.
 const FORBIDDEN: [(&str, &str); 10] = [

@@ -87,6 +87,8 @@ closed_sets! {
     FiringState: schedules::FiringState::ALL;
     /// Reason why a firing started no execution.
     NotStarted: schedules::NotStarted::ALL;
+    /// Form in which a webhook is told.
+    WebhookKind: webhooks::EndpointKind::ALL;
     /// Type of an event of a webhook.
     WebhookEventType: webhooks::EventType::ALL;
     /// Reason why nothing is sent to a webhook.

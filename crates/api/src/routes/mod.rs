@@ -1,6 +1,7 @@
 //! Handlers, one file per verb, with their request and response types.
 
 pub(crate) mod audit;
+pub(crate) mod channels;
 pub(crate) mod contract;
 pub(crate) mod definitions;
 pub(crate) mod docs;

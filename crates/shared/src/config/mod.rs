@@ -13,6 +13,7 @@ mod browser;
 mod client;
 mod contract;
 mod database;
+mod email;
 mod files;
 mod layers;
 mod llm;
@@ -42,6 +43,7 @@ pub use self::{
     client::ClientConfig,
     contract::ContractConfig,
     database::DatabaseConfig,
+    email::{EmailConfig, EmailOptions},
     files::{FilesConfig, S3Config},
     llm::{
         BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, PromptCacheMode, ProviderConfig, ProviderKind,
@@ -73,6 +75,7 @@ pub struct Config {
     pub memory: MemoryConfig,
     pub projects: ProjectsConfig,
     pub webhooks: WebhooksConfig,
+    pub email: EmailConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
@@ -181,6 +184,7 @@ impl Config {
             memory,
             projects,
             webhooks,
+            email,
             llm,
             tools,
             retrieval,
@@ -202,6 +206,7 @@ impl Config {
         memory.check(&mut rules);
         projects.check(&mut rules);
         webhooks.check(&mut rules);
+        email.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
         retrieval.check(&mut rules);

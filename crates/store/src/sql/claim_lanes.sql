@@ -39,5 +39,5 @@ update webhook_endpoints w
 set lane_token = $1, lane_until = clock_timestamp() + $4::float8 * interval '1 second'
 from chosen
 where w.id = chosen.id and (w.lane_until is null or w.lane_until <= clock_timestamp())
-returning w.id, w.tenant_id, w.url, w.secret_number,
+returning w.id, w.tenant_id, w.kind, coalesce(w.sealed_url, w.url) as "url!", w.secret_number,
     coalesce(w.old_secret_until > longhaul_now(), false) as "signs_twice!", chosen.is_doubtful as "is_doubtful!"

@@ -1,18 +1,27 @@
 //! Endpoints as their owners write, read and delete them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::TenantId;
+use longhaul_shared::domain::{ApiKeyId, TenantId};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
-use super::{EndpointOf, EventType};
+use super::{EndpointKind, EndpointOf, EventType};
 use crate::{Store, StoreError};
 
 /// An endpoint as its owner writes it.
 #[derive(Debug, Clone, Copy)]
 pub struct WrittenEndpoint<'a> {
     pub of: EndpointOf,
+    /// It never changes.
+    pub kind: EndpointKind,
+    /// Address as it is shown: of a Slack channel the origin alone, of e-mail a `mailto` URL.
     pub url: &'a str,
+    /// Encrypted URL of a Slack channel.
+    pub sealed_url: Option<&'a str>,
+    /// Encrypted signing secret of a Slack channel; `None` keeps that of the endpoint which is replaced.
+    pub sealed_secret: Option<&'a str>,
+    /// Key with whose rights the people in a channel decide.
+    pub key: Option<ApiKeyId>,
     pub description: Option<&'a str>,
     pub types: &'a [EventType],
     pub is_enabled: bool,
@@ -44,6 +53,7 @@ longhaul_shared::named!(DisabledBecause);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     pub id: Uuid,
+    pub kind: EndpointKind,
     pub url: String,
     pub description: Option<String>,
     pub types: Vec<EventType>,
@@ -63,6 +73,7 @@ pub struct Endpoint {
 
 struct Row {
     id: Uuid,
+    kind: String,
     url: String,
     description: Option<String>,
     types: Vec<String>,
@@ -76,10 +87,13 @@ struct Row {
     waiting: i64,
 }
 
-impl From<Row> for Endpoint {
-    fn from(row: Row) -> Self {
-        Self {
+impl TryFrom<Row> for Endpoint {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
             id: row.id,
+            kind: kind(&row.kind)?,
             url: row.url,
             description: row.description,
             // A later release may know more types.
@@ -91,8 +105,14 @@ impl From<Row> for Endpoint {
             failing_since: row.failing_since,
             delivered_at: row.delivered_at,
             waiting: row.waiting,
-        }
+        })
     }
+}
+
+/// # Errors
+/// A later release wrote the endpoint.
+pub(super) fn kind(name: &str) -> Result<EndpointKind, StoreError> {
+    EndpointKind::parse(name).ok_or_else(|| StoreError::Corrupt(format!("the kind of webhooks `{name}` is unknown")))
 }
 
 fn names(types: &[EventType]) -> Vec<String> {
@@ -112,9 +132,11 @@ impl Store {
         let created = sqlx::query!(
             r#"
             insert into webhook_endpoints (
-                id, tenant_id, url, description, types, created_at, disabled_at, disabled_because
+                id, tenant_id, url, description, types, created_at, disabled_at, disabled_because, kind, sealed_url,
+                sealed_secret, key_id
             )
-            select $1, $2, $3, $4, $5, t.now, case when not $6 then t.now end, case when not $6 then 'caller' end
+            select $1, $2, $3, $4, $5, t.now, case when not $6 then t.now end, case when not $6 then 'caller' end, $8,
+                $9, $10, $11
             from (select longhaul_now() as now) t
             where (select count(*) from webhook_endpoints where tenant_id = $2) < $7
             "#,
@@ -125,6 +147,10 @@ impl Store {
             &names(new.types),
             new.is_enabled,
             i64::from(max),
+            new.kind.as_str(),
+            new.sealed_url,
+            new.sealed_secret,
+            new.key.map(|key| key.0),
         )
         .execute(&mut *transaction)
         .await?;
@@ -135,12 +161,12 @@ impl Store {
     /// The endpoints of a tenant in the order of their creation, or the one with that id.
     ///
     /// # Errors
-    /// Postgres is unavailable.
+    /// Postgres is unavailable, or a row cannot be read.
     pub async fn webhooks(&self, tenant: TenantId, id: Option<Uuid>) -> Result<Vec<Endpoint>, StoreError> {
         let rows = sqlx::query_as!(
             Row,
             r#"
-            select w.id, w.url, w.description, w.types, w.created_at, w.secret_number,
+            select w.id, w.kind, w.url, w.description, w.types, w.created_at, w.secret_number,
                 case when w.old_secret_until > longhaul_now() then w.old_secret_until end as old_secret_until,
                 w.disabled_at, w.disabled_because, w.failing_since, w.delivered_at,
                 -- As many as are worth counting.
@@ -159,10 +185,10 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(Endpoint::from).collect())
+        rows.into_iter().map(Endpoint::try_from).collect()
     }
 
-    /// Replaces an endpoint; its failures are forgotten. Returns false if the tenant has no such endpoint.
+    /// Replaces an endpoint; its failures are forgotten. Returns false if the tenant has no such endpoint of the kind.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -173,8 +199,9 @@ impl Store {
             set url = $3, description = $4, types = $5,
                 disabled_at = case when not $6 then coalesce(disabled_at, longhaul_now()) end,
                 disabled_because = case when not $6 then coalesce(disabled_because, 'caller') end,
-                failing_since = null, failures = 0, closed_until = null
-            where id = $1 and tenant_id = $2
+                failing_since = null, failures = 0, closed_until = null,
+                sealed_url = $8, sealed_secret = coalesce($9, sealed_secret), key_id = $10
+            where id = $1 and tenant_id = $2 and kind = $7
             "#,
             new.of.id,
             new.of.tenant.0,
@@ -182,6 +209,10 @@ impl Store {
             new.description,
             &names(new.types),
             new.is_enabled,
+            new.kind.as_str(),
+            new.sealed_url,
+            new.sealed_secret,
+            new.key.map(|key| key.0),
         )
         .execute(&self.pool)
         .await?;

@@ -7,7 +7,7 @@ use longhaul_shared::domain::{ExecutionId, TenantId};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
-use super::DisabledBecause;
+use super::{DisabledBecause, EndpointKind, endpoints::kind};
 use crate::{Store, StoreError};
 
 /// An endpoint with something due, held by this process.
@@ -15,6 +15,8 @@ use crate::{Store, StoreError};
 pub struct Lane {
     pub endpoint: Uuid,
     pub tenant: TenantId,
+    pub kind: EndpointKind,
+    /// Address; that of a Slack channel is encrypted.
     pub url: String,
     pub secret_number: i32,
     /// True while the secret before signs as well.
@@ -82,11 +84,13 @@ impl Store {
             sqlx::query_file!("src/sql/claim_lanes.sql", token, count(most), count(most_doubtful), hold.as_secs_f64(),)
                 .fetch_all(&self.pool)
                 .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| Lane {
+        // A lane of a kind that only a later release knows is left until its time is over.
+        let known = rows.into_iter().filter_map(|row| Some((kind(&row.kind).ok()?, row)));
+        Ok(known
+            .map(|(kind, row)| Lane {
                 endpoint: row.id,
                 tenant: TenantId(row.tenant_id),
+                kind,
                 url: row.url,
                 secret_number: row.secret_number,
                 signs_twice: row.signs_twice,

@@ -3,6 +3,7 @@
 //! Invariants: the outbox row is written by the transaction of the transition that it tells of; one process at a time
 //! delivers to an endpoint; a row stays due until it was delivered, or 72 hours have passed.
 
+mod channels;
 mod deliveries;
 mod endpoints;
 mod lanes;
@@ -11,6 +12,7 @@ use longhaul_shared::domain::TenantId;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
+pub use channels::Channel;
 pub use deliveries::{Delivery, DeliveryState};
 pub use endpoints::{Created, DisabledBecause, Endpoint, WrittenEndpoint};
 pub use lanes::{Due, Lane, Outcome, Settled};
@@ -45,6 +47,20 @@ impl EventType {
         Self::VARIANTS.iter().copied().filter(|of| *of != Self::Test)
     }
 }
+
+/// Form in which an endpoint is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum EndpointKind {
+    /// A signed request with a thin event.
+    Standard,
+    /// A message to an incoming webhook of Slack, or of a server that takes the same.
+    Slack,
+    /// An e-mail to each recipient.
+    Email,
+}
+
+longhaul_shared::named!(EndpointKind);
 
 /// An endpoint of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::{
 
 /// Creates a webhook.
 ///
-/// Only this answer and that of a rotation show its secret.
+/// Only this answer and that of a rotation show its secret. A webhook of another kind than `standard` has none.
 #[utoipa::path(post, operation_id = "createWebhook", path = "/v1/webhooks", tag = "webhooks", request_body = ref("#/components/schemas/WebhookBody"),
     responses((status = 201, description = "The webhook", body = WebhookSecretView)))]
 pub(crate) async fn create(
@@ -26,7 +26,7 @@ pub(crate) async fn create(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<WebhookSecretView>)> {
     principal.need(Scope::ExecutionsWrite)?;
-    let request = Request::read(&headers, body, state.options.private_webhooks).await?;
+    let request = Request::read(&state, &principal, (&headers, body), None).await?;
     let of = EndpointOf { tenant: principal.tenant(), id: Uuid::now_v7() };
     let max = state.options.max_webhooks;
     if state.store.create_webhook(&request.written(of), max).await? == Created::TooMany {

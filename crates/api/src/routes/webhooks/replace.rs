@@ -26,8 +26,8 @@ pub(crate) async fn replace(
 ) -> ApiResult<Json<WebhookView>> {
     principal.need(Scope::ExecutionsWrite)?;
     let of = own(&principal, &id)?;
-    find(&state, of).await?;
-    let request = Request::read(&headers, body, state.options.private_webhooks).await?;
+    let old = find(&state, of).await?;
+    let request = Request::read(&state, &principal, (&headers, body), Some(old.kind)).await?;
     if !state.store.replace_webhook(&request.written(of)).await? {
         return Err(ApiError::NotFound("webhook"));
     }

@@ -4,25 +4,41 @@ use std::net::IpAddr;
 
 use axum::{body::Body, http::HeaderMap};
 use chrono::{DateTime, Utc};
-use longhaul_shared::addresses::is_public;
-use longhaul_store::webhooks::{EndpointOf, EventType, WrittenEndpoint};
+use longhaul_shared::{
+    addresses::is_public,
+    domain::ApiKeyId,
+    sealing::{SealError, Sealer},
+};
+use longhaul_store::{
+    tenants::api_keys::Scope,
+    webhooks::{EndpointKind, EndpointOf, EventType, WrittenEndpoint},
+};
+use longhaul_webhooks::email;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use url::{Host, Url};
 use uuid::Uuid;
 
 use crate::{
+    auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
     error::{ApiError, ApiResult},
+    state::ApiState,
 };
 
 /// A webhook.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WebhookBody {
+    /// Form in which it is told; `standard` when absent. It cannot be changed.
+    kind: Option<WebhookKind>,
     /// Address of the receiver, `https` or `http`. It must be on the public internet, unless the operator allows more.
+    /// Of `slack` an incoming webhook, which no answer shows; of `email` a `mailto` URL with up to 10 addresses.
     #[schemars(length(max = 2_048))]
     url: String,
+    /// Signing secret of the Slack app, which no answer shows. When absent from a replacement, it stays.
+    #[schemars(length(min = 16, max = 256), regex(pattern = NO_NUL))]
+    signing_secret: Option<String>,
     /// Note for people.
     #[schemars(length(max = 500), regex(pattern = NO_NUL))]
     description: Option<String>,
@@ -33,6 +49,29 @@ pub(crate) struct WebhookBody {
     /// False: nothing is sent to it, and what happens meanwhile is not kept for it.
     #[serde(default = "enabled")]
     enabled: bool,
+}
+
+/// Form in which a webhook is told.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WebhookKind {
+    /// A signed request.
+    Standard,
+    /// A message in Slack, with buttons to decide on approvals. Needs the scopes `executions:read` and
+    /// `approvals:decide`.
+    Slack,
+    /// An e-mail, with a link to decide on an approval. Needs the scope `admin` too.
+    Email,
+}
+
+impl From<WebhookKind> for EndpointKind {
+    fn from(kind: WebhookKind) -> Self {
+        match kind {
+            WebhookKind::Standard => Self::Standard,
+            WebhookKind::Slack => Self::Slack,
+            WebhookKind::Email => Self::Email,
+        }
+    }
 }
 
 fn enabled() -> bool {
@@ -60,32 +99,104 @@ pub(crate) struct RedeliverBody {
 
 /// A webhook that was checked.
 pub(super) struct Request {
-    url: Url,
+    kind: EndpointKind,
+    url: String,
+    sealed_url: Option<String>,
+    sealed_secret: Option<String>,
+    key: Option<ApiKeyId>,
     description: Option<String>,
     types: Vec<EventType>,
     is_enabled: bool,
 }
 
 impl Request {
-    pub(super) async fn read(headers: &HeaderMap, body: Body, allow_private: bool) -> ApiResult<Self> {
+    /// Reads a webhook of `principal` that replaces one of the kind `old`, or is new.
+    pub(super) async fn read(
+        state: &ApiState,
+        principal: &Principal,
+        (headers, body): (&HeaderMap, Body),
+        old: Option<EndpointKind>,
+    ) -> ApiResult<Self> {
         let body: WebhookBody = read_json(headers, body, BODY_LIMIT).await?;
-        let url = checked(&body.url, allow_private)?;
-        let types = match body.types {
-            None => EventType::choices().collect(),
-            Some(names) => types(&names)?,
+        let types = body.types.as_deref().map_or_else(|| Ok(EventType::choices().collect()), types)?;
+        let kind = body.kind.map(EndpointKind::from).or(old).unwrap_or(EndpointKind::Standard);
+        if old.is_some_and(|old| old != kind) {
+            return Err(ApiError::invalid("/kind", "cannot be changed; create another webhook"));
+        }
+        if kind != EndpointKind::Slack && body.signing_secret.is_some() {
+            return Err(ApiError::invalid("/signing_secret", "means nothing with this kind"));
+        }
+        let mut request = Self {
+            kind,
+            url: body.url,
+            sealed_url: None,
+            sealed_secret: None,
+            key: None,
+            description: body.description,
+            types,
+            is_enabled: body.enabled,
         };
-        Ok(Self { url, description: body.description, types, is_enabled: body.enabled })
+        match kind {
+            EndpointKind::Standard => request.url = checked(&request.url, state.options.private_webhooks)?.into(),
+            EndpointKind::Slack => request.be_slack(state, body.signing_secret, old.is_none())?,
+            EndpointKind::Email => request.be_email(state, principal)?,
+        }
+        if kind != EndpointKind::Standard {
+            // The people in a channel see what this key sees, and decide as it may.
+            principal.need(Scope::ExecutionsRead)?;
+            principal.need(Scope::ApprovalsDecide)?;
+            request.key = Some(principal.key_id());
+        }
+        Ok(request)
+    }
+
+    /// Both the URL and the secret let their holder write or decide, so they are stored encrypted.
+    fn be_slack(&mut self, state: &ApiState, secret: Option<String>, is_new: bool) -> ApiResult<()> {
+        let url = checked(&self.url, state.options.private_webhooks)?;
+        if is_new && secret.is_none() {
+            return Err(ApiError::invalid("/signing_secret", "is required with the kind `slack`"));
+        }
+        let sealer = &state.options.contract.sealer;
+        self.sealed_url = Some(sealed(sealer, "/url", url.as_str())?);
+        self.sealed_secret = secret.map(|secret| sealed(sealer, "/signing_secret", &secret)).transpose()?;
+        self.url = url.origin().ascii_serialization();
+        Ok(())
+    }
+
+    /// Recipients do not confirm, so only an administrator names them: the mail is the operator's.
+    fn be_email(&mut self, state: &ApiState, principal: &Principal) -> ApiResult<()> {
+        principal.need(Scope::Admin)?;
+        if !state.options.has_email {
+            return Err(ApiError::invalid("/kind", "is not possible: no mail server is configured (setting email)"));
+        }
+        email::recipients(&self.url).map_err(|error| ApiError::invalid("/url", error))?;
+        Ok(())
     }
 
     pub(super) fn written(&self, of: EndpointOf) -> WrittenEndpoint<'_> {
         WrittenEndpoint {
             of,
-            url: self.url.as_str(),
+            kind: self.kind,
+            url: &self.url,
+            sealed_url: self.sealed_url.as_deref(),
+            sealed_secret: self.sealed_secret.as_deref(),
+            key: self.key,
             description: self.description.as_deref(),
             types: &self.types,
             is_enabled: self.is_enabled,
         }
     }
+}
+
+fn sealed(sealer: &Sealer, path: &str, secret: &str) -> ApiResult<String> {
+    sealer.seal(secret).map_err(|error| match error {
+        SealError::NoKey => {
+            ApiError::invalid(path, "cannot be stored: no key is configured (setting contract.secret_keys)")
+        }
+        SealError::TooLong | SealError::DoesNotOpen | SealError::NoRandomness => {
+            ApiError::invalid(path, format!("cannot be stored: {error}"))
+        }
+    })
 }
 
 fn types(names: &[String]) -> ApiResult<Vec<EventType>> {

@@ -1,7 +1,7 @@
 //! `POST /v1/webhooks/{id}/rotate`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_store::tenants::api_keys::Scope;
+use longhaul_store::{tenants::api_keys::Scope, webhooks::EndpointKind};
 
 use super::{find, own, request::RotateBody, view::WebhookSecretView};
 use crate::{
@@ -30,7 +30,9 @@ pub(crate) async fn rotate(
 ) -> ApiResult<Json<WebhookSecretView>> {
     principal.need(Scope::ExecutionsWrite)?;
     let of = own(&principal, &id)?;
-    find(&state, of).await?;
+    if find(&state, of).await?.kind != EndpointKind::Standard {
+        return Err(ApiError::invalid("", "only a webhook of the kind `standard` has a secret"));
+    }
     let body: RotateBody = read_optional(&headers, body).await?;
     let rotated = state.store.rotate_webhook(of, body.overlap_seconds.unwrap_or(OVERLAP)).await?;
     rotated.ok_or(ApiError::NotFound("webhook"))?;

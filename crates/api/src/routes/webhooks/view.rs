@@ -1,7 +1,7 @@
 //! Webhooks and deliveries as the API shows them.
 
 use chrono::{DateTime, Utc};
-use longhaul_store::webhooks::{Delivery, DeliveryState, DisabledBecause, Endpoint, EventType};
+use longhaul_store::webhooks::{Delivery, DeliveryState, DisabledBecause, Endpoint, EndpointKind, EventType};
 use longhaul_webhooks::signature::{secret, secret_text};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -13,6 +13,9 @@ use crate::{openapi::closed, state::ApiState};
 pub(crate) struct WebhookView {
     #[schema(example = "0197fca0-1c6e-7aa2-9a40-6a3d7b0f2a11")]
     id: String,
+    #[schema(value_type = closed::WebhookKind)]
+    kind: &'static str,
+    /// Of `slack` the origin alone.
     #[schema(example = "https://example.org/longhaul")]
     url: String,
     description: Option<String>,
@@ -41,6 +44,7 @@ impl From<Endpoint> for WebhookView {
         let (disabled_at, because) = of.disabled.unzip();
         Self {
             id: of.id.to_string(),
+            kind: of.kind.as_str(),
             url: of.url,
             description: of.description,
             types: of.types.into_iter().map(EventType::as_str).collect(),
@@ -67,14 +71,15 @@ pub(crate) struct WebhookList {
 pub(crate) struct WebhookSecretView {
     #[serde(flatten)]
     webhook: WebhookView,
-    /// Key of its signatures, for a verifier of Standard Webhooks.
+    /// Key of its signatures, for a verifier of Standard Webhooks; null of another kind.
     #[schema(example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
-    secret: String,
+    secret: Option<String>,
 }
 
 impl WebhookSecretView {
     pub(super) fn of(state: &ApiState, endpoint: Endpoint) -> Self {
-        let secret = secret_text(&secret(&state.pepper, endpoint.id, endpoint.secret_number));
+        let secret = (endpoint.kind == EndpointKind::Standard)
+            .then(|| secret_text(&secret(&state.pepper, endpoint.id, endpoint.secret_number)));
         Self { webhook: endpoint.into(), secret }
     }
 }

@@ -1,0 +1,35 @@
+//! Texts of models and callers, as people see them in messages.
+
+/// Replaces characters that would show a text other than it is, controls and those that turn or hide text, with their
+/// code: a person decides on what is shown. Line breaks and tabs stay.
+pub fn visible(text: &str) -> impl Iterator<Item = char> {
+    text.chars().flat_map(|c| {
+        let is_shown = matches!(c, '\n' | '\t') || !(c.is_control() || hides(c));
+        let code = (!is_shown).then(|| c.escape_unicode());
+        is_shown.then_some(c).into_iter().chain(code.into_iter().flatten())
+    })
+}
+
+/// True of characters without width, and of those that change the direction of text.
+fn hides(c: char) -> bool {
+    matches!(c, '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// A text on one line.
+#[must_use]
+pub fn line(text: &str) -> String {
+    visible(text).map(|c| if c.is_whitespace() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_shown_as_codes() {
+        let shown: String = visible("pay \u{202e}001\u{200b}\r\n\tto a\0b").collect();
+        assert_eq!(shown, "pay \\u{202e}001\\u{200b}\\u{d}\n\tto a\\u{0}b");
+        assert_eq!(line("a\nb"), "a b");
+    }
+}
