@@ -32,3 +32,20 @@ async fn webhooks_are_managed_from_the_shell() {
     shell.refused(&["webhook", "show", id], 5, &["webhook not found"]).await;
     shell.refused(&["webhook", "create", "http://10.0.0.1/"], 6, &["/url: is not on the public internet"]).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_are_created_from_the_shell() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL_SECRET_KEYS", "keys of the test for secrets, 32 characters");
+    let shell = Shell::open(&mut fleet).await;
+    let url = "https://hooks.slack.com/services/T0/B0/x";
+    let secret = "8f742231b10e8888abcd99yyyzzz85a5";
+    let create = ["webhook", "create", "--kind", "slack", url, "--signing-secret", "-"];
+    let created = shell.run_with(&create, &format!("{secret}\n")).await;
+    assert_eq!(created.code, 0, "{created:?}");
+    assert!(created.out.contains("slack  https://hooks.slack.com  enabled"), "{created:?}");
+    assert!(!created.out.contains("services") && !created.out.contains(secret), "{created:?}");
+    shell.refused(&create[..5], 6, &["/signing_secret: is required"]).await;
+    let email = ["webhook", "create", "--kind", "email", "mailto:ada@example.org"];
+    shell.refused(&email, 6, &["no mail server is configured"]).await;
+}

@@ -5,17 +5,20 @@ use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::client::Client;
+use crate::{client::Client, json_input::text_input};
 
 /// Create, try, list, rotate and delete webhooks, and send events again
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A webhook gets a signed POST when an execution ends or is quarantined, or an approval, a question or a call of the
-caller's tools waits for an answer. Its signature is that of Standard Webhooks.
+caller's tools waits for an answer. Its signature is that of Standard Webhooks. With --kind slack or email it is a channel:
+people get messages, and decide on approvals in them.
 
 Examples:
   longhaul webhook create https://example.org/longhaul
   longhaul webhook create https://example.org/people --type approval.requested --type question.asked
+  longhaul webhook create --kind slack https://hooks.slack.com/services/T0/B0/x --signing-secret @secret.txt
+  longhaul webhook create --kind email mailto:ada@example.org --type approval.requested
   longhaul webhook test 0197fca0-1c6e-7aa2-9a40-6a3d7b0f2a11
   longhaul webhook deliveries 0197fca0-1c6e-7aa2-9a40-6a3d7b0f2a11 --state failed
   longhaul webhook redeliver 0197fca0-1c6e-7aa2-9a40-6a3d7b0f2a11 --failed-since 2026-11-20T00:00:00Z")]
@@ -76,8 +79,14 @@ enum WebhookCommand {
 
 #[derive(Debug, clap::Args)]
 struct WrittenArgs {
-    /// Address of the receiver
+    /// Address of the receiver: of Slack an incoming webhook, of e-mail mailto:A,B
     url: String,
+    /// standard, slack or email; standard if absent
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Signing secret of the Slack app, @FILE, or - for standard input; a replacement without it keeps it
+    #[arg(long, value_name = "SECRET")]
+    signing_secret: Option<String>,
     /// Note for people
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
@@ -87,9 +96,13 @@ struct WrittenArgs {
 }
 
 impl WrittenArgs {
-    fn body(&self, is_enabled: bool) -> Value {
+    fn body(&self, is_enabled: bool) -> anyhow::Result<Value> {
         let types = (!self.types.is_empty()).then_some(&self.types);
-        json!({ "url": self.url, "description": self.description, "types": types, "enabled": is_enabled })
+        let secret = self.signing_secret.as_deref().map(|from| text_input("--signing-secret", from)).transpose()?;
+        Ok(json!({
+            "kind": self.kind, "url": self.url, "signing_secret": secret.as_deref().map(str::trim),
+            "description": self.description, "types": types, "enabled": is_enabled,
+        }))
     }
 }
 
@@ -100,9 +113,9 @@ pub async fn run(args: WebhookArgs, context: &Context) -> anyhow::Result<Exit> {
     let at = |id: &str, rest: &str| format!("/v1/webhooks/{id}{rest}");
     let post = |path: &str, body: &Value| client.request(Method::POST, path).json(body);
     let answer = match args.command {
-        WebhookCommand::Create(written) => client.send(post("/v1/webhooks", &written.body(true))).await?.body,
+        WebhookCommand::Create(written) => client.send(post("/v1/webhooks", &written.body(true)?)).await?.body,
         WebhookCommand::Replace { id, written, disabled } => {
-            let request = client.request(Method::PUT, &at(&id, "")).json(&written.body(!disabled));
+            let request = client.request(Method::PUT, &at(&id, "")).json(&written.body(!disabled)?);
             client.send(request).await?.body
         }
         WebhookCommand::List => client.get("/v1/webhooks").await?,
@@ -173,8 +186,9 @@ fn show_webhook(webhook: &Value) {
     };
     let types = webhook["types"].as_array().into_iter().flatten().filter_map(Value::as_str);
     output::line(format!(
-        "{}  {}  {state}  {} waiting  {}",
+        "{}  {}  {}  {state}  {} waiting  {}",
         text(webhook, "id"),
+        text(webhook, "kind"),
         text(webhook, "url"),
         webhook["waiting"],
         types.collect::<Vec<_>>().join(","),
