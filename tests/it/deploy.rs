@@ -35,7 +35,7 @@ fn series() -> Vec<(String, &'static [&'static str])> {
     let mut series = Vec::new();
     for metric in METRICS {
         match metric.kind {
-            Kind::Counter | Kind::Gauge => series.push((metric.name.to_owned(), metric.labels)),
+            Kind::Counter | Kind::FractionCounter | Kind::Gauge => series.push((metric.name.to_owned(), metric.labels)),
             Kind::Histogram(_) => {
                 series
                     .extend(["bucket", "sum", "count"].map(|part| (format!("{}_{part}", metric.name), metric.labels)));
@@ -49,12 +49,15 @@ fn series() -> Vec<(String, &'static [&'static str])> {
 fn queries_name_existing_metrics_and_labels() {
     let series = series();
     let labels_of = |name: &str| series.iter().find(|(own, _)| own == name).map(|(_, labels)| *labels);
-    let named = found(r"\b(longhaul_[a-z0-9_]+)", &QUERIES);
+    let named = found(r"\b((?:longhaul|gen_ai|process)_[a-z0-9_]+)", &QUERIES);
+    // Labels have the prefix too.
+    let is_label = |name: &str| series.iter().any(|(_, labels)| labels.contains(&name));
+    let named: BTreeSet<String> = named.into_iter().filter(|name| !is_label(name)).collect();
     assert!(named.len() > 30, "{named:?}");
     for name in &named {
         assert!(labels_of(name).is_some(), "there is no series {name}");
     }
-    let selector = Regex::new(r"\b(longhaul_[a-z0-9_]+)\{([^}]*)\}").unwrap();
+    let selector = Regex::new(r"\b((?:longhaul|gen_ai|process)_[a-z0-9_]+)\{([^}]*)\}").unwrap();
     let label = Regex::new(r"([a-z_]+)\s*(?:=|!=|=~|!~)").unwrap();
     for selected in QUERIES.iter().flat_map(|text| selector.captures_iter(text)) {
         for label in label.captures_iter(&selected[2]) {

@@ -77,8 +77,8 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// Sends one request. Calls `events` with text and calls as they arrive if the reply streams, all at once
-    /// otherwise.
+    /// Sends one request. Calls `events` with the reply's begin, text and calls as they arrive if it streams, with
+    /// text and calls all at once otherwise.
     ///
     /// Cancel safety: dropping the future closes the connection, which aborts a running request.
     ///

@@ -114,7 +114,7 @@ pub(super) fn completed(events: &[ReplyEvent]) -> Vec<(usize, ToolCall)> {
         .iter()
         .filter_map(|event| match event {
             ReplyEvent::CallCompleted { index, call } => Some((*index, call.clone())),
-            ReplyEvent::TextDelta(_) | ReplyEvent::CallStarted { .. } => None,
+            ReplyEvent::Begun | ReplyEvent::TextDelta(_) | ReplyEvent::CallStarted { .. } => None,
         })
         .collect()
 }
@@ -125,7 +125,7 @@ pub(super) fn told_text(events: &[ReplyEvent]) -> String {
         .iter()
         .filter_map(|event| match event {
             ReplyEvent::TextDelta(text) => Some(text.as_str()),
-            ReplyEvent::CallCompleted { .. } | ReplyEvent::CallStarted { .. } => None,
+            ReplyEvent::Begun | ReplyEvent::CallCompleted { .. } | ReplyEvent::CallStarted { .. } => None,
         })
         .collect()
 }

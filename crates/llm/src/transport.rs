@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{
-    Clocks, ModelError, ModelRequest,
+    Clocks, EventSink, ModelError, ModelRequest, ReplyEvent,
     answer::{Answer, Scrub},
     clocks::RunningClocks,
     connections::{Connections, ConnectionsError, Lent},
@@ -223,17 +223,18 @@ impl Opened<'_> {
         Ok(body)
     }
 
-    /// Passes the events of a streamed reply to `read` until it returns [`Flow::Done`] or the connection ends.
-    /// The reader decides if the reply was complete by then. A connection error after [`Flow::Closing`] is
-    /// ignored.
+    /// Passes the events of a streamed reply to `read`, which writes what they say to `sink`, until it returns
+    /// [`Flow::Done`] or the connection ends. The reader decides if the reply was complete by then. A connection error
+    /// after [`Flow::Closing`] is ignored.
     pub(super) async fn events(
         &mut self,
-        mut read: impl FnMut(&Self, &SseEvent) -> Result<Flow, ModelError> + Send,
+        sink: EventSink<'_>,
+        mut read: impl FnMut(&Self, &SseEvent, EventSink<'_>) -> Result<Flow, ModelError> + Send,
     ) -> Result<(), ModelError> {
         let mut parser = SseParser::new();
         let mut events = Vec::new();
         let mut received = 0_usize;
-        let mut closing = false;
+        let (mut begun, mut closing) = (false, false);
         loop {
             let chunk = match self.chunk().await {
                 Ok(chunk) => chunk,
@@ -252,7 +253,11 @@ impl Opened<'_> {
                 None => events.extend(std::mem::replace(&mut parser, SseParser::new()).finish()),
             }
             for event in events.drain(..) {
-                match read(self, &event) {
+                let flow = read(self, &event, &mut *sink);
+                if matches!(flow, Ok(Flow::Flowing | Flow::Closing)) && !std::mem::replace(&mut begun, true) {
+                    sink(ReplyEvent::Begun);
+                }
+                match flow {
                     Ok(Flow::Waiting) => {}
                     Ok(Flow::Flowing) => self.clocks.begun(),
                     Ok(Flow::Closing) => {

@@ -134,6 +134,8 @@ pub struct ModelReply {
 /// A part of a reply while it arrives. The returned reply repeats all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEvent {
+    /// The first thinking, text or call has arrived. Once, and only if the reply streams.
+    Begun,
     TextDelta(String),
     /// A call has begun; its arguments are not yet known.
     CallStarted {

@@ -7,10 +7,17 @@ use std::{
 
 use longhaul_llm::{Message, ModelError, ModelReply, ModelRequest, NO_FILES, ToolChoice, health::Call, prompt_bound};
 use longhaul_sdk::{Step, StepError, spec::ModelSpec};
+use longhaul_shared::telemetry::trace;
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
+use tracing::Instrument;
 
-use super::{Agent, Writer, budget::Took, preview, read_body};
+use super::{
+    Agent, Writer,
+    budget::Took,
+    model_telemetry::{observe_event, observe_failure},
+    preview, read_body,
+};
 use crate::probe::Point;
 
 /// The body of an aggregation step.
@@ -77,9 +84,18 @@ impl Writer {
             self.about_to(&phase).await;
             // The waits for a permit and the budget may have outlasted the lease.
             self.control.may_launch().await?;
-            let started = Instant::now();
-            let came_to = route.model.complete(request, &mut |_| {}).await;
+            let (started, span) = (Instant::now(), self.model_span(route, None));
+            let answer = async {
+                let traceparent = trace::current_traceparent();
+                let request = ModelRequest { traceparent: traceparent.as_deref(), ..request };
+                route.model.complete(request, &mut |event| observe_event(route, started, &event)).await
+            };
+            let came_to = answer.instrument(span.clone()).await;
             call.ended(&came_to);
+            match &came_to {
+                Ok(reply) => self.observe_reply(route, &span, reply, started.elapsed()),
+                Err(error) => observe_failure(route, &span, error, started.elapsed()),
+            }
             match &came_to {
                 Err(error) if self.is_asked_again(agent, Some(&call), error).await => {
                     self.settle(route, key, Took::Nothing);

@@ -205,7 +205,7 @@ impl Writer {
     }
 
     /// Cost of a call; `None` if the model has no price or the provider gave no counts.
-    fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
+    pub(super) fn cost(&self, route: &Route, usage: Usage) -> Option<Usd> {
         let (input, output) = usage.input_tokens.zip(usage.output_tokens)?;
         let (cached, cache_written) =
             (usage.cached_tokens.unwrap_or_default(), usage.cache_write_tokens.unwrap_or_default());

@@ -87,7 +87,7 @@ impl Journal {
         planned: Option<&PlannedCall>,
     ) -> Step<Answered> {
         let CompletedCall { index, ready, outcome, scratchpad } = ran;
-        metrics::tool_call(label(outcome), outcome.duration);
+        metrics::tool_call(&ready.tool, label(outcome), Some(outcome.duration));
         let (turn, index) = (self.writer.turns, u32::try_from(*index).unwrap_or(u32::MAX));
         let contract_calls = outcome.noted.iter().map(|noted| Noted::clone(noted).at(turn, index)).collect();
         let body = CallBody { scratchpad: scratchpad.snapshot(), contract_calls, ..self.writer.body_of(agent, ready) };

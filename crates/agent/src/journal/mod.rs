@@ -26,6 +26,7 @@ mod detached;
 mod files;
 mod interrupted;
 mod limits;
+pub(crate) mod model_telemetry;
 mod people;
 mod progress;
 mod prompt;

@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use longhaul_llm::{FinishReason, Message, ModelError, ModelReply, health::Route};
+use longhaul_llm::{FinishReason, Message, ModelError, ModelReply};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
-use longhaul_shared::{
-    domain::{ToolCall, noted::NotedCall},
-    telemetry::{
-        metrics::{self, ModelOutcome, TokenKind},
-        trace,
-    },
-};
+use longhaul_shared::domain::{ToolCall, noted::NotedCall};
 use longhaul_store::history::journal::{JournalStep, StepKind, StepState};
 use serde::Serialize;
 use serde_json::json;
@@ -53,7 +47,7 @@ impl Writer {
     /// Commits a reply that was cut at a limit lowered by the budget: paid for, and spent.
     pub(crate) async fn record_cut(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<()> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
-        observe(route, &asked.span, &reply, took);
+        self.observe_reply(route, &asked.span, &reply, took);
         let code = FailureCode::BUDGET_EXHAUSTED;
         let body = FailedTurnBody {
             provider: route.model.provider(),
@@ -87,8 +81,6 @@ impl Writer {
             return false;
         }
         let route = &agent.routes[asked.route];
-        asked.span.record("failure.code", error.code().as_str());
-        metrics::model_call(route.model.provider(), outcome(error), asked.started.elapsed());
         self.stage(agent, Stage::Generating, State::Failed);
         self.settle(route, &asked.key, Took::Nothing);
         true
@@ -108,8 +100,6 @@ impl Writer {
         let failure = agent.profile.model_failure(error);
         let contract_calls = agent.profile.noted_turn(self.turns, Some(error));
         self.stage(agent, Stage::Generating, State::Failed);
-        trace::fail(&asked.span, failure.code.as_str());
-        metrics::model_call(route.model.provider(), outcome(error), took);
         self.settle(route, &asked.key, Took::by_failure(error));
         let is_answer = match failure.class {
             FailureClass::LlmError | FailureClass::Permanent => true,
@@ -154,7 +144,7 @@ impl Journal {
     /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
     pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
-        observe(route, &asked.span, &reply, took);
+        self.writer.observe_reply(route, &asked.span, &reply, took);
         let turn = Turn { unfinished_call: reply.unfinished_call, ..Turn::of(asked.key, &reply.message) };
         let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
         let body = TurnBody {
@@ -217,7 +207,6 @@ impl Journal {
         let route = &agent.routes[asked.route];
         let body = TurnBody::new(route.model.provider().to_owned(), FinishReason::Stop);
         let took = asked.started.elapsed();
-        metrics::model_call(route.model.provider(), outcome(error), took);
         self.push_turn(agent, &asked, body, None, took)?;
         self.writer.flush().await?;
         self.writer.at(Point::TurnRecorded).await;
@@ -271,32 +260,3 @@ impl Journal {
 
 /// Consecutive replies without text or calls that fail the attempt.
 const MAX_EMPTY_TURNS: u32 = 2;
-
-fn observe(route: &Route, span: &tracing::Span, reply: &ModelReply, took: Duration) {
-    let provider = route.model.provider();
-    metrics::model_call(provider, ModelOutcome::Ok, took);
-    if let Some(model) = &reply.model {
-        span.record("gen_ai.response.model", model.as_str());
-    }
-    trace::finish_reason(span, reply.finish.as_str());
-    let usage = reply.usage;
-    for (count, field, kind) in [
-        (usage.input_tokens, "gen_ai.usage.input_tokens", TokenKind::Input),
-        (usage.output_tokens, "gen_ai.usage.output_tokens", TokenKind::Output),
-        (usage.cached_tokens, "gen_ai.usage.cache_read.input_tokens", TokenKind::CachedInput),
-        (usage.cache_write_tokens, "gen_ai.usage.cache_creation.input_tokens", TokenKind::CacheWriteInput),
-    ] {
-        let Some(count) = count else { continue };
-        trace::count(span, field, count);
-        metrics::tokens(provider, kind, count);
-    }
-}
-
-fn outcome(error: &ModelError) -> ModelOutcome {
-    match error.class() {
-        FailureClass::Transient => ModelOutcome::Transient,
-        FailureClass::LlmError => ModelOutcome::LlmError,
-        FailureClass::ContextLimit => ModelOutcome::ContextLimit,
-        FailureClass::ToolError | FailureClass::Permanent | FailureClass::HumanRejected => ModelOutcome::Permanent,
-    }
-}

@@ -18,10 +18,7 @@ use longhaul_llm::{
 };
 use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::Step;
-use longhaul_shared::{
-    domain::ToolCall,
-    telemetry::{TRACED, trace},
-};
+use longhaul_shared::{domain::ToolCall, telemetry::trace};
 use longhaul_store::history::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
 use serde_json::json;
 use tracing::Instrument;
@@ -30,6 +27,7 @@ use super::{
     Agent, Journal, Transcript, Writer,
     budget::ReplyLimit,
     interrupted::ReplySoFar,
+    model_telemetry::observe_event,
     progress::{Stage, State},
     read_body, recorded_message,
     turn_body::{BegunTurnBody, TurnBody},
@@ -91,15 +89,15 @@ pub struct PendingTurn {
     /// Sequence number of the step, once the turn is partly recorded.
     pub(super) seq: Option<i32>,
     /// Index into the agent's routes.
-    pub(super) route: usize,
+    pub(crate) route: usize,
     /// Reply limit granted by the budget; `None` without a budget.
     pub(super) limit: Option<ReplyLimit>,
     /// Admission of the call; `None` for a replayed turn.
     pub(super) call: Option<Arc<Call>>,
     /// Bytes of the files that the request sends.
     files: Arc<RequestFiles>,
-    pub(super) span: tracing::Span,
-    pub(super) started: Instant,
+    pub(crate) span: tracing::Span,
+    pub(crate) started: Instant,
 }
 
 /// Shortest time between two pieces of a reply that followers are sent.
@@ -132,7 +130,7 @@ impl PendingTurn {
                 self.text.push_str(&text);
                 None
             }
-            ReplyEvent::CallStarted { .. } => None,
+            ReplyEvent::Begun | ReplyEvent::CallStarted { .. } => None,
             ReplyEvent::CallCompleted { call, .. } => {
                 self.calls.push(call.clone());
                 Some(call)
@@ -294,26 +292,7 @@ impl Journal {
         self.writer.stage(agent, Stage::Connecting, State::Completed);
         let route = &agent.routes[call.route];
         let key = self.transcript.turn_key(agent, route, offer)?;
-        let span = tracing::info_span!(
-            target: TRACED,
-            "turn",
-            otel.name = format!("chat {}", route.model.model_name(&route.spec)),
-            otel.kind = "client",
-            execution.id = %self.writer.id,
-            // Signed: unsigned numbers are exported as text.
-            turn.number = i64::from(self.writer.turns),
-            gen_ai.operation.name = "chat",
-            gen_ai.provider.name = route.model.provider(),
-            gen_ai.request.model = route.model.model_name(&route.spec),
-            gen_ai.conversation.id = self.writer.scope.session.map(tracing::field::display),
-            gen_ai.response.model = tracing::field::Empty,
-            gen_ai.usage.input_tokens = tracing::field::Empty,
-            gen_ai.usage.output_tokens = tracing::field::Empty,
-            gen_ai.usage.cache_read.input_tokens = tracing::field::Empty,
-            gen_ai.usage.cache_creation.input_tokens = tracing::field::Empty,
-            error.type = tracing::field::Empty,
-            otel.status_code = tracing::field::Empty,
-        );
+        let span = self.writer.model_span(route, Some(self.writer.turns));
         let files = self.load_files(route).await?;
         let limit = Box::pin(self.reserve_turn(agent, call.route, offer, &files, &key)).await?;
         self.writer.stage(agent, Stage::Generating, State::Running);
@@ -366,8 +345,13 @@ impl Journal {
                 output_schema: agent.native_output_schema.as_ref(),
                 cache: Some(PromptCache { key: &cache_key, span }),
             };
-            // The receiver is dropped only after the attempt has ended.
-            let came_to = route.model.complete(request, &mut |event| drop(sink.unbounded_send(event))).await;
+            let started = Instant::now();
+            let mut hear = |event| {
+                observe_event(route, started, &event);
+                // The receiver is dropped only after the attempt has ended.
+                drop(sink.unbounded_send(event));
+            };
+            let came_to = route.model.complete(request, &mut hear).await;
             // A call that failed before its request was sent would hold the memory that its repetition waits for.
             files.release();
             came_to

@@ -191,7 +191,7 @@ impl Tick<'_> {
                 return Ok(Some(taken.answered(answered)));
             }
             Reconciled::NotDone | Reconciled::Unknown => {
-                metrics::tool_call(metrics::CallOutcome::Unknown, std::time::Duration::ZERO);
+                metrics::tool_call(&tool, metrics::CallOutcome::Unknown, None);
                 let message =
                     "the worker died while this call ran; it may or may not have taken effect and was not repeated";
                 let error = CallError::new(CallErrorKind::OutcomeUnknown, message);

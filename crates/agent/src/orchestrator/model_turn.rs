@@ -12,7 +12,7 @@ use longhaul_sdk::{Failure, FailureClass, Interrupt, Step};
 
 use super::{Tick, schedule::Schedule};
 use crate::{
-    journal::{NextTurn, PendingTurn, Turn},
+    journal::{NextTurn, PendingTurn, Turn, model_telemetry::observe_failure},
     probe::Point,
 };
 
@@ -143,6 +143,7 @@ impl Tick<'_> {
     }
 
     async fn failed(&mut self, asked: Box<PendingTurn>, error: ModelError) -> Step<Requested> {
+        observe_failure(&self.agent.routes[asked.route], &asked.span, &error, asked.started.elapsed());
         // A refusal ends the run even if calls have started.
         let is_refusal = matches!(error.root(), ModelError::Refused { .. });
         if asked.is_begun() && !is_refusal {

@@ -110,7 +110,9 @@ async fn read(mut opened: Opened<'_>, ids: CallIds, events: EventSink<'_>) -> Re
     }
     let mut assembler = Assembler::new(ids);
     let ended = opened
-        .events(|opened, event| assembler.read(&event.data, |error| opened.error_inside(error), &mut *events))
+        .events(&mut *events, |opened, event, sink| {
+            assembler.read(&event.data, |error| opened.error_inside(error), sink)
+        })
         .await;
     match ended {
         Ok(()) => assembler.finish(request_id, events),

@@ -97,6 +97,7 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
     });
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
     metrics::install()?;
+    metrics::build_info(service);
     Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))
 }
 

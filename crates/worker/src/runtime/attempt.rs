@@ -57,10 +57,10 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
     Box::pin(async {
         note_claim(&claimed);
         deps.shared.probe.at(Point::Claimed, claimed.id).await;
-        let started = Instant::now();
+        let (started, in_use) = (Instant::now(), metrics::PermitInUse::new());
         let ended = attempt(&claimed, &control, &deps).await;
         let concluding = deps.concluding.acquire().await;
-        drop(permit);
+        drop((permit, in_use));
         let (tokens, project) = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         drop(concluding);
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());

@@ -6,7 +6,7 @@ use longhaul_queue::{
     QueueError, QueueOptions,
     consumer::{self, ConsumerConfig, Fetched},
 };
-use longhaul_shared::config::WorkerConfig;
+use longhaul_shared::{config::WorkerConfig, telemetry::metrics};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed, Claims};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,7 @@ pub(super) async fn consume(
         ..ConsumerConfig::new(redis, config.queue_names())
     };
     let permits = Arc::new(Semaphore::new(config.concurrency));
+    metrics::permits(config.concurrency);
     let claimer = Arc::new(Claimer {
         deps: deps.clone(),
         serves,

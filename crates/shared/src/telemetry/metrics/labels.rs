@@ -133,22 +133,26 @@ pub enum RefusalSubject {
     Connection,
 }
 
-/// Maximum queues with a label of their own. Users choose queue names, so further queues share `other`.
-const QUEUES_MAX: usize = 100;
+/// Most values of one label whose values users choose: names of queues, models and tools. Further ones share `other`.
+const VALUES_MAX: usize = 100;
+/// Longest value in bytes; longer ones share `other` too.
+const VALUE_BYTES_MAX: usize = 200;
+const OTHER: &str = "other";
 
-/// Labels assigned to queues so far.
+/// Values given so far to a label whose values users choose.
 #[derive(Default)]
-pub(super) struct QueueLabels {
+pub(super) struct BoundedLabel {
     given: BTreeSet<String>,
 }
 
-impl QueueLabels {
-    /// Label of a queue: its name for the first hundred queues of this process, then `other`.
-    pub(super) fn label(&mut self, queue: &str) -> String {
-        if self.given.contains(queue) {
-            return queue.to_owned();
+impl BoundedLabel {
+    /// The value itself for the first hundred values of this process, then `other`.
+    pub(super) fn of(&mut self, value: &str) -> String {
+        if self.given.contains(value) {
+            return value.to_owned();
         }
-        let label = if self.given.len() < QUEUES_MAX { queue } else { "other" };
+        let has_room = self.given.len() < VALUES_MAX && value.len() <= VALUE_BYTES_MAX;
+        let label = if has_room { value } else { OTHER };
         self.given.insert(label.to_owned());
         label.to_owned()
     }

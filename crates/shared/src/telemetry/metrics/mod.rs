@@ -1,20 +1,22 @@
 //! All metrics of the product, one function each. [`METRICS`] describes them; a test compares both.
 //!
-//! Names are `longhaul_<area>_<name>_<unit>`; counters end in `_total`. Labels come from closed sets: enums,
-//! configured providers, and a bounded number of queue names. Never a tenant, an execution, a worker or free text
-//! of a model.
+//! Names are `longhaul_<area>_<name>_<unit>`; counters end in `_total`. What the `GenAI` conventions of OpenTelemetry
+//! name has that name, in the spelling of Prometheus (ADR 58), and what every process has is `process_*`. Labels come
+//! from closed sets: enums, configured providers, and a bounded number of names of queues, models and tools. Never a
+//! tenant, an execution, a worker or free text of a model.
 
 mod labels;
+mod process;
 mod recorder;
 mod table;
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
-use longhaul_sdk::FailureClass;
+use longhaul_sdk::{FailureClass, FailureCode, Usd};
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use self::labels::QueueLabels;
+use self::labels::BoundedLabel;
 pub(super) use self::recorder::{install, upkeep};
 pub use self::{
     labels::{
@@ -38,13 +40,14 @@ pub struct QueueBacklog {
     pub oldest: Duration,
 }
 
-/// Sets the backlog of all queues with due executions. A queue reported earlier and missing now is set to zero.
+/// Sets the backlog of all queues with due executions; parts of one queue are added up. A queue reported earlier and
+/// missing now is set to zero.
 pub fn queue_backlogs(backlogs: &[QueueBacklog]) {
-    static LABELS: LazyLock<Mutex<QueueLabels>> = LazyLock::new(Mutex::default);
-    let mut labels = LABELS.lock();
+    static QUEUES: LazyLock<Mutex<BoundedLabel>> = LazyLock::new(Mutex::default);
+    let mut labels = QUEUES.lock();
     let mut by_label: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
     for backlog in backlogs {
-        let (due, oldest) = by_label.entry(labels.label(&backlog.queue)).or_default();
+        let (due, oldest) = by_label.entry(labels.of(&backlog.queue)).or_default();
         *due += backlog.due;
         *oldest = backlog.oldest.max(*oldest);
     }
@@ -136,6 +139,36 @@ pub fn attempts_running(count: usize) {
     gauge!("longhaul_attempts_running").set(count as f64);
 }
 
+/// Attempts that a worker of this process runs at a time.
+pub fn permits(count: usize) {
+    gauge!("longhaul_worker_permits").set(count as f64);
+    gauge!("longhaul_worker_permits_in_use").increment(0.0);
+}
+
+/// Counts a permit as in use until it is dropped.
+#[derive(Debug)]
+pub struct PermitInUse(());
+
+impl PermitInUse {
+    #[must_use]
+    pub fn new() -> Self {
+        gauge!("longhaul_worker_permits_in_use").increment(1.0);
+        Self(())
+    }
+}
+
+impl Default for PermitInUse {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for PermitInUse {
+    fn drop(&mut self) {
+        gauge!("longhaul_worker_permits_in_use").decrement(1.0);
+    }
+}
+
 pub fn retry_scheduled(class: FailureClass) {
     counter!("longhaul_executions_retries_total", "failure_class" => class.as_str()).increment(1);
 }
@@ -166,16 +199,65 @@ pub fn executions_reaped(count: u64) {
 
 // Models and tools.
 
-/// A model call. `provider` is a configured name.
-pub fn model_call(provider: &str, outcome: ModelOutcome, took: Duration) {
-    let provider = provider.to_owned();
-    counter!("longhaul_model_calls_total", "provider" => provider.clone(), "outcome" => outcome.as_str()).increment(1);
-    histogram!("longhaul_model_call_duration_seconds", "provider" => provider).record(took.as_secs_f64());
+/// The model that a call asks. `provider` is a configured name, `model` is an agent's choice.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedModel<'a> {
+    pub provider: &'a str,
+    pub model: &'a str,
 }
 
-pub fn tokens(provider: &str, kind: TokenKind, count: u64) {
-    counter!("longhaul_model_tokens_total", "provider" => provider.to_owned(), "kind" => kind.as_str())
-        .increment(count);
+impl AskedModel<'_> {
+    fn model_label(self) -> String {
+        static MODELS: LazyLock<Mutex<BoundedLabel>> = LazyLock::new(Mutex::default);
+        MODELS.lock().of(self.model)
+    }
+
+    /// Labels by the conventions.
+    fn labels(self) -> [(&'static str, String); 3] {
+        [
+            ("gen_ai_operation_name", "chat".to_owned()),
+            ("gen_ai_provider_name", self.provider.to_owned()),
+            ("gen_ai_request_model", self.model_label()),
+        ]
+    }
+
+    /// Labels by the conventions, and one more.
+    fn labels_with(self, name: &'static str, value: String) -> [(&'static str, String); 4] {
+        let [operation, provider, model] = self.labels();
+        [operation, provider, model, (name, value)]
+    }
+}
+
+/// A model call. `code` is that of a failure of the model, absent with [`ModelOutcome::Ok`].
+pub fn model_call(asked: AskedModel<'_>, outcome: ModelOutcome, code: Option<&FailureCode>, took: Duration) {
+    let provider = asked.provider.to_owned();
+    counter!("longhaul_model_calls_total", "provider" => provider, "outcome" => outcome.as_str()).increment(1);
+    // An empty label is none, for Prometheus.
+    let labels = asked.labels_with("error_type", code.map(ToString::to_string).unwrap_or_default());
+    histogram!("gen_ai_client_inference_duration_seconds", &labels).record(took.as_secs_f64());
+}
+
+/// A reply began to stream.
+pub fn first_chunk(asked: AskedModel<'_>, took: Duration) {
+    histogram!("gen_ai_client_inference_time_to_first_chunk_seconds", &asked.labels()).record(took.as_secs_f64());
+}
+
+pub fn tokens(asked: AskedModel<'_>, kind: TokenKind, count: u64) {
+    let name = match kind {
+        TokenKind::Input => "gen_ai_client_inference_usage_input_tokens_total",
+        TokenKind::Output => "gen_ai_client_inference_usage_output_tokens_total",
+        TokenKind::CachedInput => "gen_ai_client_inference_usage_cache_read_input_tokens_total",
+        TokenKind::CacheWriteInput => "gen_ai_client_inference_usage_cache_write_input_tokens_total",
+    };
+    // No provider counts the tokens of pictures and documents apart in every reply.
+    counter!(name, &asked.labels_with("gen_ai_token_modality", "unknown".to_owned())).increment(count);
+}
+
+/// The cost of a model call whose model has a price.
+pub fn model_cost(asked: AskedModel<'_>, cost: Usd) {
+    let (provider, model) = (asked.provider.to_owned(), asked.model_label());
+    counter!("longhaul_model_cost_usd_total", "provider" => provider, "model" => model)
+        .increment(u64::try_from(cost.nanos()).unwrap_or_default());
 }
 
 /// A circuit breaker opened. `provider` is a configured name.
@@ -203,9 +285,16 @@ pub fn model_fallback(provider: &str) {
     counter!("longhaul_model_fallbacks_total", "provider" => provider.to_owned()).increment(1);
 }
 
-pub fn tool_call(outcome: CallOutcome, took: Duration) {
+/// A tool call. `took` is absent if it did not run, or not to an end.
+pub fn tool_call(tool: &str, outcome: CallOutcome, took: Option<Duration>) {
+    static TOOLS: LazyLock<Mutex<BoundedLabel>> = LazyLock::new(Mutex::default);
     counter!("longhaul_tool_calls_total", "outcome" => outcome.as_str()).increment(1);
-    histogram!("longhaul_tool_call_duration_seconds").record(took.as_secs_f64());
+    if let Some(took) = took {
+        let error = if outcome == CallOutcome::Ok { "" } else { outcome.as_str() };
+        let tool = TOOLS.lock().of(tool);
+        histogram!("gen_ai_execute_tool_duration_seconds", "gen_ai_tool_name" => tool, "error_type" => error)
+            .record(took.as_secs_f64());
+    }
 }
 
 /// Platform providers with health checks, by health: up, down, not checked yet.
@@ -282,6 +371,12 @@ pub fn webhooks_disabled(reason: &'static str, count: u64) {
 /// Open event streams and held submits of this process.
 pub fn streams_open(count: usize) {
     gauge!("longhaul_events_streams_open").set(count as f64);
+}
+
+/// Version and role of this process.
+pub(super) fn build_info(service: &str) {
+    let labels = [("version", env!("CARGO_PKG_VERSION").to_owned()), ("service", service.to_owned())];
+    gauge!("longhaul_build_info", &labels).set(1.0);
 }
 
 #[cfg(test)]

@@ -5,7 +5,13 @@ use std::sync::OnceLock;
 use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-use super::table::{Kind, METRICS, Metric};
+use super::{
+    process,
+    table::{Kind, METRICS, Metric},
+};
+
+/// Units of a counter of fractions.
+const BILLION: u64 = 1_000_000_000;
 
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
@@ -19,12 +25,40 @@ pub(in crate::telemetry) fn install() -> Result<(), BuildError> {
         tracing::warn!("another metrics recorder is installed, ours stays empty");
     }
     METRICS.iter().for_each(describe);
+    process::started();
     Ok(())
 }
 
 /// Renders the metrics as Prometheus text; empty before telemetry is started.
 pub fn render() -> String {
-    HANDLE.get().map(PrometheusHandle::render).unwrap_or_default()
+    HANDLE.get().map(text).unwrap_or_default()
+}
+
+/// Renders the metrics of a recorder, those of the process as they are now.
+pub(super) fn text(handle: &PrometheusHandle) -> String {
+    process::observe();
+    in_units(&handle.render())
+}
+
+/// Divides the samples of counters that count billionths.
+fn in_units(text: &str) -> String {
+    let fractions: Vec<&str> =
+        METRICS.iter().filter(|metric| metric.kind == Kind::FractionCounter).map(|metric| metric.name).collect();
+    let mut written = String::with_capacity(text.len() + 1_024);
+    for line in text.lines() {
+        let is_fraction =
+            fractions.iter().any(|name| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
+        let sample = line.rsplit_once(' ').filter(|_| is_fraction);
+        match sample.and_then(|(series, count)| Some((series, count.parse::<u64>().ok()?))) {
+            Some((series, count)) => {
+                let (whole, billionths) = (count / BILLION, count % BILLION);
+                written.push_str(&format!("{series} {whole}.{billionths:09}"));
+            }
+            None => written.push_str(line),
+        }
+        written.push('\n');
+    }
+    written
 }
 
 /// Moves histogram samples into buckets. Without it, a process that is never scraped keeps every sample.
@@ -46,7 +80,7 @@ pub(super) fn recorder() -> Result<PrometheusRecorder, BuildError> {
 
 fn describe(metric: &Metric) {
     match metric.kind {
-        Kind::Counter => describe_counter!(metric.name, metric.help),
+        Kind::Counter | Kind::FractionCounter => describe_counter!(metric.name, metric.help),
         Kind::Gauge => describe_gauge!(metric.name, metric.help),
         Kind::Histogram(_) => describe_histogram!(metric.name, metric.help),
     }

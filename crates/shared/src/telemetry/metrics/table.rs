@@ -4,6 +4,9 @@
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     Counter,
+    /// A counter of fractions: counted in billionths, and divided when it is rendered, because the counters of the
+    /// library are whole numbers.
+    FractionCounter,
     Gauge,
     /// Upper bounds of the buckets.
     Histogram(&'static [f64]),
@@ -13,7 +16,7 @@ impl Kind {
     /// Name of the type in Prometheus.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Counter => "counter",
+            Self::Counter | Self::FractionCounter => "counter",
             Self::Gauge => "gauge",
             Self::Histogram(_) => "histogram",
         }
@@ -33,8 +36,15 @@ pub struct Metric {
 const START: Kind = Kind::Histogram(&[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
 ]);
-/// A tenth of a second to many minutes, the range of model responses.
-const CALL: Kind = Kind::Histogram(&[0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0]);
+/// 10 ms to 82 s as in the GenAI conventions, and on to the longest replies of reasoning models.
+const CALL: Kind = Kind::Histogram(&[
+    0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36,
+]);
+/// Labels of model calls, by the GenAI conventions.
+const MODEL: &[&str] = &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"];
+const FAILED_MODEL: &[&str] = &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "error_type"];
+const TOKENS: &[&str] =
+    &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "gen_ai_token_modality"];
 /// A fraction of a millisecond to the statement timeout, the range of a commit.
 const COMMIT: Kind =
     Kind::Histogram(&[0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1.0, 2.5, 5.0, 30.0]);
@@ -51,7 +61,8 @@ pub const METRICS: &[Metric] = &[
         "longhaul_queue_depth_executions",
         Kind::Gauge,
         &["queue"],
-        "due executions that wait for a worker, by queue; of the whole fleet: workers count to 1,000, APIs to 100,000",
+        "due executions that wait for a worker, by queue; of the whole fleet: workers count to 1,000; \
+         APIs to 100,000, with those of queues that no live worker serves",
     ),
     metric(
         "longhaul_queue_oldest_age_seconds",
@@ -120,6 +131,13 @@ pub const METRICS: &[Metric] = &[
         &[],
         "attempts this process holds now: those that run, and those whose end is being written",
     ),
+    metric("longhaul_worker_permits", Kind::Gauge, &[], "attempts that this worker runs at a time"),
+    metric(
+        "longhaul_worker_permits_in_use",
+        Kind::Gauge,
+        &[],
+        "permits of this worker that attempts hold; one is free again before the end of its attempt is written",
+    ),
     metric(
         "longhaul_executions_retries_total",
         Kind::Counter,
@@ -152,8 +170,48 @@ pub const METRICS: &[Metric] = &[
         &["provider", "outcome"],
         "model calls, by provider and outcome",
     ),
-    metric("longhaul_model_call_duration_seconds", CALL, &["provider"], "duration of a model call, by provider"),
-    metric("longhaul_model_tokens_total", Kind::Counter, &["provider", "kind"], "tokens, by provider and kind"),
+    metric(
+        "longhaul_model_cost_usd_total",
+        Kind::FractionCounter,
+        &["provider", "model"],
+        "cost of model calls in US dollars, by provider and model, of models that have a price",
+    ),
+    metric(
+        "gen_ai_client_inference_duration_seconds",
+        CALL,
+        FAILED_MODEL,
+        "duration of a model call, by provider, model and failure code",
+    ),
+    metric(
+        "gen_ai_client_inference_time_to_first_chunk_seconds",
+        CALL,
+        MODEL,
+        "from a streamed model call to the first thinking, text or call of its reply, by provider and model",
+    ),
+    metric(
+        "gen_ai_client_inference_usage_input_tokens_total",
+        Kind::Counter,
+        TOKENS,
+        "input tokens, cached ones included, by provider and model",
+    ),
+    metric(
+        "gen_ai_client_inference_usage_output_tokens_total",
+        Kind::Counter,
+        TOKENS,
+        "output tokens, thinking included, by provider and model",
+    ),
+    metric(
+        "gen_ai_client_inference_usage_cache_read_input_tokens_total",
+        Kind::Counter,
+        TOKENS,
+        "input tokens read from the provider's cache, by provider and model",
+    ),
+    metric(
+        "gen_ai_client_inference_usage_cache_write_input_tokens_total",
+        Kind::Counter,
+        TOKENS,
+        "input tokens written to the provider's cache, by provider and model",
+    ),
     metric(
         "longhaul_model_breaker_openings_total",
         Kind::Counter,
@@ -185,7 +243,12 @@ pub const METRICS: &[Metric] = &[
         "calls to a model that an agent falls back to, by provider",
     ),
     metric("longhaul_tool_calls_total", Kind::Counter, &["outcome"], "tool calls, by outcome"),
-    metric("longhaul_tool_call_duration_seconds", CALL, &[], "duration of a tool call"),
+    metric(
+        "gen_ai_execute_tool_duration_seconds",
+        CALL,
+        &["gen_ai_tool_name", "error_type"],
+        "duration of a tool call that ran, by tool and outcome",
+    ),
     metric("longhaul_files_uploads_total", Kind::Counter, &[], "uploads accepted, repeated ones included"),
     metric(
         "longhaul_files_stored_total",
@@ -247,4 +310,10 @@ pub const METRICS: &[Metric] = &[
         "webhooks disabled, because nothing was delivered for too long or because they answered 410",
     ),
     metric("longhaul_events_streams_open", Kind::Gauge, &[], "event streams and held submits open in this process"),
+    metric("longhaul_build_info", Kind::Gauge, &["version", "service"], "1, with the version and role of this process"),
+    metric("process_cpu_seconds_total", Kind::FractionCounter, &[], "processor time of this process"),
+    metric("process_resident_memory_bytes", Kind::Gauge, &[], "resident memory of this process"),
+    metric("process_open_fds", Kind::Gauge, &[], "file descriptors that this process has open"),
+    metric("process_max_fds", Kind::Gauge, &[], "file descriptors that this process may open"),
+    metric("process_start_time_seconds", Kind::Gauge, &[], "start of this process, in seconds since 1970"),
 ];

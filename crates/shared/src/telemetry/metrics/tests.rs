@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 const MOMENT: Duration = Duration::from_millis(3);
+const ASKED: AskedModel<'_> = AskedModel { provider: "scripted", model: "m-1" };
 
 fn backlog(queue: &str, due: u64) -> QueueBacklog {
     QueueBacklog { queue: queue.to_owned(), due, oldest: MOMENT }
@@ -26,19 +27,23 @@ fn everything_happens() {
     executions_ended(None, 1);
     attempts_started(1);
     attempts_running(1);
+    permits(4);
+    drop(PermitInUse::new());
     retry_scheduled(FailureClass::Transient);
     lease_lost();
     unheld_lease();
     executions_reaped(1);
     sweep_failed("wake what is due");
-    ModelOutcome::ALL.iter().for_each(|outcome| model_call("scripted", *outcome, MOMENT));
-    TokenKind::ALL.iter().for_each(|kind| tokens("scripted", *kind, 1));
+    ModelOutcome::ALL.iter().for_each(|outcome| model_call(ASKED, *outcome, None, MOMENT));
+    TokenKind::ALL.iter().for_each(|kind| tokens(ASKED, *kind, 1));
+    first_chunk(ASKED, MOMENT);
+    model_cost(ASKED, Usd::from_nanos(1));
     breaker_opened("scripted");
     breakers_open("scripted", 1);
     breaker_tending_failed("scripted");
     model_wait(WaitReason::ProviderDown);
     model_fallback("scripted");
-    CallOutcome::ALL.iter().for_each(|outcome| tool_call(*outcome, MOMENT));
+    CallOutcome::ALL.iter().for_each(|outcome| tool_call("search", *outcome, Some(MOMENT)));
     platform_providers([1, 1, 1]);
     file_uploaded();
     FilePlace::ALL.iter().for_each(|place| file_stored(*place, 3));
@@ -52,12 +57,15 @@ fn everything_happens() {
     webhooks_given_up(1);
     webhooks_disabled("gone", 1);
     streams_open(1);
+    build_info("longhaul-test");
 }
 
 fn rendered(happening: impl FnOnce()) -> String {
     let recorder = recorder::recorder().unwrap();
-    ::metrics::with_local_recorder(&recorder, happening);
-    recorder.handle().render()
+    ::metrics::with_local_recorder(&recorder, || {
+        happening();
+        recorder::text(&recorder.handle())
+    })
 }
 
 #[test]
@@ -88,8 +96,9 @@ fn the_table_names_the_labels_of_each() {
 #[test]
 fn counters_and_only_counters_end_in_total() {
     for metric in METRICS {
-        assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
-        assert!(metric.name.starts_with("longhaul_"), "{}", metric.name);
+        assert_eq!(metric.name.ends_with("_total"), metric.kind.as_str() == "counter", "{}", metric.name);
+        let is_ours = ["longhaul_", "gen_ai_", "process_"].iter().any(|prefix| metric.name.starts_with(prefix));
+        assert!(is_ours, "{}", metric.name);
     }
 }
 
@@ -112,10 +121,76 @@ fn drained_queue_is_exported_as_empty() {
 }
 
 #[test]
-fn queue_labels_are_bounded_with_many_queues() {
-    let mut labels = labels::QueueLabels::default();
-    let given: BTreeSet<String> = (0..500).map(|n| labels.label(&format!("q{n}"))).collect();
-    assert_eq!(given.len(), 101);
-    assert_eq!(labels.label("q3"), "q3");
-    assert_eq!(labels.label("q400"), "other");
+fn labels_that_users_choose_are_bounded() {
+    let mut labels = labels::BoundedLabel::default();
+    assert_eq!(labels.of(&"x".repeat(201)), "other");
+    let given: BTreeSet<String> = (0..500).map(|n| labels.of(&format!("q{n}"))).collect();
+    assert_eq!(given.len(), 100, "ninety-nine and `other`");
+    assert_eq!(labels.of("q3"), "q3");
+    assert_eq!(labels.of("q400"), "other");
+}
+
+#[test]
+fn models_and_tools_beyond_the_bound_share_one_series() {
+    let text = rendered(|| {
+        for n in 0..300 {
+            let model = format!("m-{n}");
+            tokens(AskedModel { provider: "p", model: &model }, TokenKind::Input, 2);
+            model_cost(AskedModel { provider: "p", model: &model }, Usd::from_nanos(1));
+            tool_call(&format!("tool-{n}"), CallOutcome::Ok, Some(MOMENT));
+        }
+    });
+    for start in [
+        "gen_ai_client_inference_usage_input_tokens_total{",
+        "longhaul_model_cost_usd_total{",
+        "gen_ai_execute_tool_duration_seconds_count{",
+    ] {
+        let series = || text.lines().filter(|line| line.starts_with(start));
+        assert!((50..=101).contains(&series().count()), "{start}: {}", series().count());
+        assert!(series().any(|line| line.contains("\"other\"")), "{start}");
+    }
+}
+
+#[test]
+fn parts_of_a_queue_add_up() {
+    let text = rendered(|| queue_backlogs(&[backlog("halves", 7), backlog("halves", 2)]));
+    assert!(text.contains("longhaul_queue_depth_executions{queue=\"halves\"} 9"), "{text}");
+}
+
+#[test]
+fn cost_is_rendered_in_dollars() {
+    let text = rendered(|| {
+        for nanos in [1_250_000_000, 7] {
+            model_cost(AskedModel { provider: "priced", model: "m-1" }, Usd::from_nanos(nanos));
+        }
+    });
+    let line = text.lines().find(|line| line.starts_with("longhaul_model_cost_usd_total{")).unwrap();
+    assert!(line.ends_with("} 1.250000007"), "{line}");
+}
+
+#[test]
+fn process_metrics_have_plausible_values() {
+    let text = rendered(|| ());
+    let value = |name: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+        line.unwrap_or_else(|| panic!("no {name}: {text}")).rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let cpu = value("process_cpu_seconds_total");
+    assert!(cpu > 0.0 && cpu < 100_000.0, "{cpu}");
+    assert!(value("process_resident_memory_bytes") > 1e6);
+    assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= value("process_open_fds"));
+    let started = value("process_start_time_seconds");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((now - 86_400.0..=now).contains(&started), "{started}");
+}
+
+#[test]
+fn dropped_permit_is_no_longer_in_use() {
+    let text = rendered(|| {
+        permits(4);
+        let held = PermitInUse::new();
+        drop(PermitInUse::new());
+        std::mem::forget(held);
+    });
+    assert!(text.contains("longhaul_worker_permits 4") && text.contains("longhaul_worker_permits_in_use 1"), "{text}");
 }
