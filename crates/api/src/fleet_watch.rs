@@ -50,5 +50,8 @@ async fn look(store: &Store) -> Result<(Vec<QueueBacklog>, Demand), StoreError> 
         due: u64::try_from(head.runnable).unwrap_or_default(),
         oldest: head.oldest,
     });
-    Ok((backlogs.collect(), store.demand(&[]).await?))
+    // Workers park what no live worker serves, so it is not at the head of its queue.
+    let unserved = store.unserved_queues().await?.into_iter();
+    let unserved = unserved.map(|of| QueueBacklog { queue: of.queue, due: of.executions, oldest: of.oldest });
+    Ok((backlogs.chain(unserved).collect(), store.demand(&[]).await?))
 }

@@ -1,5 +1,7 @@
 //! Demand for workers: the number that a fleet is scaled on.
 
+use std::time::Duration;
+
 use crate::{Store, StoreError};
 
 /// Due executions that are counted at most.
@@ -82,6 +84,43 @@ impl Store {
             busy_workers: count(row.busy),
             slots: count(row.slots),
         })
+    }
+}
+
+/// Executions of a queue that no live worker serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unserved {
+    pub queue: String,
+    pub executions: u64,
+    /// Time since the submit of the oldest.
+    pub oldest: Duration,
+}
+
+impl Store {
+    /// Executions that wait for the first worker of their queue, by queue: they are due, but parked.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn unserved_queues(&self) -> Result<Vec<Unserved>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select e.queue as "queue!", count(*) as "executions!",
+                coalesce(extract(epoch from longhaul_now() - min(e.created_at)), 0)::float8 as "oldest!"
+            from (select execution_id from parked where wait_reason = 'no_worker' limit $1) p
+            join executions e on e.id = p.execution_id
+            where not exists (select from workers w where w.dead_at is null and e.queue = any (w.queues))
+            group by e.queue
+            "#,
+            MAX_DUE,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let unserved = rows.into_iter().map(|row| Unserved {
+            queue: row.queue,
+            executions: u64::try_from(row.executions).unwrap_or_default(),
+            oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default(),
+        });
+        Ok(unserved.collect())
     }
 }
 
