@@ -1,11 +1,16 @@
 //! The number to scale workers on.
 
+use longhaul_sdk::DefinitionSpec;
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 
 use crate::support::{
     api::{Caller, TestApi},
+    fleet::{Fleet, PATIENCE, agent},
     leases::TestWorker,
+    process::ApiProcess,
+    wait::eventually,
 };
 
 async fn demand(operator: &Caller, query: &str) -> [Value; 5] {
@@ -49,8 +54,41 @@ async fn executions_without_any_worker_ask_for_one() {
     .await
     .unwrap();
     assert_eq!(demand(&operator, "").await, [1, 0, 0, 0, 1].map(Value::from), "nobody serves its queue");
+    let unserved = api.store.unserved_queues().await.unwrap();
+    assert_eq!(unserved.iter().map(|of| (of.queue.as_str(), of.executions)).collect::<Vec<_>>(), [("default", 1)]);
     let _idle = TestWorker::start(&api.store).await;
+    assert_eq!(api.store.unserved_queues().await.unwrap(), []);
     assert_eq!(demand(&operator, "").await, [0, 0, 1, 0, 0].map(Value::from), "another worker would not help");
     let shown = operator.get("/v1/fleet/demand").await;
     assert!(shown.body["concurrency"].as_u64() > Some(0), "{}", json!(shown.body));
+}
+
+#[tokio::test]
+async fn queue_depth_is_told_without_any_worker() {
+    let mut fleet = Fleet::start().await;
+    fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
+    let parked = fleet.submit("d", json!({})).await;
+    fleet.submit("d", json!({})).await;
+    sqlx::raw_sql(AssertSqlSafe(format!(
+        "update executions set wait_reason = 'no_worker' where id = '{parked}';
+         insert into parked select id, tenant_id, wait_reason, longhaul_now() from executions where id = '{parked}'",
+    )))
+    .execute(&fleet.db.pool)
+    .await
+    .unwrap();
+    let api = ApiProcess::start(&mut fleet).await;
+    let text = eventually("the depth is told", PATIENCE, async || {
+        let text = api.client.get(format!("{}/metrics", api.url)).send().await.unwrap().text().await.unwrap();
+        if text.contains("longhaul_queue_depth_executions{queue=\"default\"} 2") { Ok(text) } else { Err(text) }
+    })
+    .await;
+    let version = env!("CARGO_PKG_VERSION");
+    for line in [
+        "longhaul_queue_oldest_age_seconds{queue=\"default\"} ".to_owned(),
+        "longhaul_fleet_workers_wanted 1".to_owned(),
+        format!("longhaul_build_info{{version=\"{version}\",service=\"longhaul-api\"}} 1"),
+        "process_resident_memory_bytes ".to_owned(),
+    ] {
+        assert!(text.contains(&line), "no {line} in:\n{text}");
+    }
 }

@@ -1,4 +1,4 @@
-//! A worker as a process of its own: killed, stopped, asked to end, measured.
+//! A worker, or an API, as a process of its own: killed, stopped, asked to end, measured.
 
 use std::{
     fs::File,
@@ -6,16 +6,23 @@ use std::{
     time::Duration,
 };
 
+use longhaul_cli::compose;
+use longhaul_embedded::free_port;
+use longhaul_shared::http::{self, HttpOptions};
+use longhaul_store::tenants::api_keys::Scope;
 use rustix::process::{Pid, Signal, kill_process};
+use secrecy::ExposeSecret;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
-    fleet::Fleet,
+    fleet::{Fleet, PATIENCE},
     wait::{SOON, eventually},
 };
 
 /// Path of the program; see `tests/bin/worker_process.rs`.
 const WORKER: &str = env!("CARGO_BIN_EXE_worker-process");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 
 /// A running worker process; killed on drop. A test that fails shows the end of its log.
 pub(crate) struct WorkerProcess {
@@ -110,5 +117,54 @@ impl Drop for WorkerProcess {
             let lines: Vec<&str> = log.lines().collect();
             eprintln!("worker process {}:\n{}", self.child.id(), lines[lines.len().saturating_sub(40)..].join("\n"));
         }
+    }
+}
+
+/// `longhaul api` as a process, with a key.
+pub(crate) struct ApiProcess {
+    child: Child,
+    pub(crate) url: String,
+    key: String,
+    pub(crate) client: reqwest::Client,
+}
+
+impl ApiProcess {
+    pub(crate) async fn start(fleet: &mut Fleet) -> Self {
+        fleet.set("LONGHAUL_API_KEY_PEPPER", "pepper of the test, thirty-two characters");
+        let pepper = compose::pepper(&fleet.config()).unwrap();
+        let key = fleet.store.issue_api_key(fleet.tenant, "test", Scope::ALL, &pepper).await.unwrap().key;
+        let listen = format!("127.0.0.1:{}", free_port().unwrap());
+        let mut command = Command::new(PROGRAM);
+        command.args(["api", "--listen", &listen]).env_clear().envs(fleet.environment());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let (url, client) = (format!("http://{listen}"), http::client(&HttpOptions::default()).unwrap());
+        let api = Self { child, url, key: key.expose_secret().to_owned(), client };
+        eventually("the API is ready", PATIENCE, async || {
+            let answer =
+                api.client.get(format!("{}/readyz", api.url)).send().await.map_err(|error| error.to_string())?;
+            if answer.status().is_success() { Ok(()) } else { Err(answer.status().to_string()) }
+        })
+        .await;
+        api
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
+        let request = self.client.post(format!("{}/v1/{path}", self.url)).bearer_auth(&self.key).json(body);
+        let answer = request.send().await.unwrap();
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        answer.json().await.unwrap()
+    }
+
+    /// Ends the process, which exports its last spans.
+    pub(crate) async fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        eventually("the API ends", PATIENCE, async || self.child.try_wait().unwrap().ok_or("it runs")).await;
+    }
+}
+
+impl Drop for ApiProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }

@@ -23,5 +23,6 @@ mod sub_agents;
 mod sweep;
 mod tool_servers;
 mod trace;
+mod trace_trees;
 pub(crate) mod typed;
 mod validator_loop;

@@ -19,16 +19,16 @@ use crate::{
 
 /// An exported span.
 #[derive(Debug, Clone)]
-struct Span {
-    trace: String,
-    id: String,
-    parent: String,
-    name: String,
-    started: u64,
-    ended: u64,
-    is_error: bool,
+pub(super) struct Span {
+    pub(super) trace: String,
+    pub(super) id: String,
+    pub(super) parent: String,
+    pub(super) name: String,
+    pub(super) started: u64,
+    pub(super) ended: u64,
+    pub(super) is_error: bool,
     /// Values of attributes as text; numbers start with `#`.
-    attributes: BTreeMap<String, String>,
+    pub(super) attributes: BTreeMap<String, String>,
 }
 
 fn varint(bytes: &mut &[u8]) -> u64 {
@@ -73,21 +73,22 @@ fn fields(mut message: &[u8]) -> BTreeMap<u64, Vec<&[u8]>> {
     found
 }
 
-/// A key and its value, which is a text (field 1) or a whole number (field 3).
+/// A key and its value, which is a text (field 1), a whole number (field 3) or a fraction (field 4).
 fn attribute(pair: &[u8]) -> (String, String) {
     let pair = fields(pair);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let value = fields(pair[&2][0]);
-    let value = match (value.get(&1), value.get(&3)) {
-        (Some(words), _) => text(words[0]),
-        (None, Some(number)) => format!("#{}", varint(&mut &*number[0])),
-        (None, None) => String::new(),
+    let value = match (value.get(&1), value.get(&3), value.get(&4)) {
+        (Some(words), _, _) => text(words[0]),
+        (None, Some(number), _) => format!("#{}", varint(&mut &*number[0])),
+        (None, None, Some(number)) => format!("#{}", f64::from_le_bytes(number[0].try_into().unwrap())),
+        (None, None, None) => String::new(),
     };
     (text(pair[&1][0]), value)
 }
 
 /// Every span of an export request.
-fn spans(body: &[u8]) -> Vec<Span> {
+pub(super) fn spans(body: &[u8]) -> Vec<Span> {
     let inside = |messages: Vec<&[u8]>, field: u64| -> Vec<Vec<u8>> {
         messages
             .iter()
@@ -182,11 +183,13 @@ async fn one_trace_spans_submit_to_last_call() {
     let first = of(TURN).into_iter().min_by_key(|span| span.started).unwrap();
     let (turn, tokens) = (&first.attributes["turn.number"], &first.attributes["gen_ai.usage.input_tokens"]);
     assert!(turn.starts_with('#') && tokens.starts_with('#'), "{first:?}");
+    let first_chunk: f64 = first.attributes["gen_ai.response.time_to_first_chunk"][1..].parse().unwrap();
+    assert!(first_chunk > 0.0 && first_chunk * 1e9 <= (first.ended - first.started) as f64, "{first:?}");
     // A turn's span ends with its reply; the calls of the reply come after it.
     assert!(first.ended <= of(CALL)[0].ended, "{first:?} {:?}", of(CALL));
     let told =
         |span: &Span, names: &[&str]| names.iter().map(|name| span.attributes[*name].clone()).collect::<Vec<_>>();
-    let agent = ["gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.agent.version", "definition.key"];
+    let agent = ["gen_ai.operation.name", "gen_ai.agent.name", "agent.version", "definition.key"];
     assert_eq!(told(attempt, &agent), ["invoke_agent", "a", "1", "d"]);
     let tool = ["gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.type"];
     assert_eq!(told(of(CALL)[0], &tool), ["execute_tool", "note", "function"]);

@@ -7,7 +7,10 @@ use longhaul_sdk::{
     Step,
     spec::{AgentOverrides, SubAgentGrant},
 };
-use longhaul_shared::domain::{ExecutionId, ServeKey, WaitReason, requirements::requirements};
+use longhaul_shared::{
+    domain::{ExecutionId, ServeKey, WaitReason, requirements::requirements},
+    telemetry::trace,
+};
 use longhaul_store::{
     catalogue::definitions::agent_definition,
     database::retry::patiently,
@@ -196,7 +199,8 @@ impl Writer {
             deadline_is_near: false,
             active_timeout: Duration::from_secs(definition.active_timeout_seconds.into()),
             submitted_by: None,
-            traceparent: None,
+            // The child's trace hangs from the attempt that starts it.
+            traceparent: trace::current_traceparent(),
             idempotency: None,
             budget: None,
             overrides: Some(overrides.to_owned()),

@@ -35,6 +35,9 @@ use crate::{
 /// the fields of every turn as well would cost a worker more than the turn's bookkeeping.
 pub const TRACED: &str = "longhaul::traced";
 
+/// Name of the instrumentation scope of spans.
+const TRACER: &str = "longhaul";
+
 /// Interval of the metrics upkeep. At 10,000 samples per second a few hundred kilobytes accumulate in between.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
@@ -90,10 +93,11 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
     let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+        opentelemetry::global::set_tracer_provider(provider.clone());
         // Separate from the log filter, which must not cut traces. A span of rmcp lasts as long as its connection, in
         // the trace of the call that opened it.
         let spans = Targets::new().with_default(LevelFilter::INFO).with_target("rmcp", LevelFilter::OFF);
-        tracing_opentelemetry::layer().with_tracer(provider.tracer("longhaul")).with_filter(spans)
+        tracing_opentelemetry::layer().with_tracer(provider.tracer(TRACER)).with_filter(spans)
     });
     let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
     metrics::install()?;
@@ -144,7 +148,8 @@ fn provider(endpoint: &str, service: &str) -> Result<SdkTracerProvider, Telemetr
         .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
         .with_attribute(KeyValue::new("service.instance.id", instance))
         .build();
-    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
+    let builder = SdkTracerProvider::builder().with_id_generator(trace::Ids::default());
+    Ok(builder.with_batch_exporter(exporter).with_resource(resource).build())
 }
 
 /// Appends the path: the standard variable holds the base URL, but the library needs the full URL.

@@ -2,13 +2,31 @@
 //!
 //! The submit stores its W3C `traceparent` with the execution, and each attempt makes it the parent of its span.
 //! Wake-ups carry no trace context: they may be lost, and one claim serves many executions.
+//!
+//! A killed worker exports the spans of calls that ended, but never that of the attempt, which is their parent. So the
+//! ids of an attempt's span are those that every process can tell: of its lease, and, without a `traceparent`, of the
+//! root of its tree. The worker that takes the execution back exports the span in its place.
 
-use std::collections::HashMap;
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    time::{Duration, SystemTime},
+};
 
-use opentelemetry::{Array, StringValue, Value, propagation::TextMapPropagator, trace::TraceContextExt};
-use opentelemetry_sdk::propagation::TraceContextPropagator;
+pub use opentelemetry::KeyValue;
+use opentelemetry::{
+    Array, Context, StringValue, Value, global,
+    propagation::TextMapPropagator,
+    trace::{Span as _, SpanId, SpanKind, Status, TraceContextExt, TraceId, Tracer},
+};
+use opentelemetry_sdk::{
+    propagation::TraceContextPropagator,
+    trace::{IdGenerator, RandomIdGenerator},
+};
+use sha2::{Digest, Sha256};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+use uuid::Uuid;
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -23,9 +41,85 @@ pub fn current_traceparent() -> Option<String> {
 /// Makes a stored `traceparent` the parent of `span`, which must not have been entered yet. Returns false, without
 /// effect, if the value is malformed or this process exports no traces.
 pub fn set_parent(span: &Span, traceparent: &str) -> bool {
-    let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
-    let parent = TraceContextPropagator::new().extract(&carrier);
+    let parent = context_of(traceparent);
     parent.span().span_context().is_valid() && span.set_parent(parent).is_ok()
+}
+
+fn context_of(traceparent: &str) -> Context {
+    let carrier = HashMap::from([(TRACEPARENT.to_owned(), traceparent.to_owned())]);
+    // From nothing, not from the current span.
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier)
+}
+
+/// What the ids of an attempt's span are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct AttemptIds<'a> {
+    /// Topmost execution of the tree: names the trace if there is no `traceparent`.
+    pub root: Uuid,
+    /// Token of the lease. It is hashed, because traces leave the deployment.
+    pub lease: Uuid,
+    pub traceparent: Option<&'a str>,
+}
+
+impl AttemptIds<'_> {
+    /// Starts the span, which must not have been entered yet, with these ids.
+    pub fn start(self, span: &Span) {
+        if let Some(traceparent) = self.traceparent {
+            set_parent(span, traceparent);
+        }
+        // The context starts the span.
+        self.chosen(|| drop(span.context()));
+    }
+
+    /// Exports the span of an attempt whose worker died, with all its `attributes`.
+    pub fn export_lost(self, name: String, ran: Duration, attributes: Vec<KeyValue>) {
+        let (now, tracer) = (SystemTime::now(), global::tracer(super::TRACER));
+        let parent = self.traceparent.map_or_else(Context::new, context_of);
+        let builder = tracer
+            .span_builder(name)
+            .with_kind(SpanKind::Consumer)
+            .with_start_time(now.checked_sub(ran).unwrap_or(now))
+            .with_attributes(attributes);
+        let mut span = self.chosen(|| builder.start_with_context(&tracer, &parent));
+        span.set_status(Status::error(""));
+        span.end_with_timestamp(now);
+    }
+
+    /// Runs `start`, which starts one span, with these ids.
+    fn chosen<T>(self, start: impl FnOnce() -> T) -> T {
+        let digest: [u8; 32] = Sha256::digest(self.lease.as_bytes()).into();
+        let span = digest.first_chunk().copied().map(SpanId::from_bytes);
+        CHOSEN.set(Chosen { trace: Some(TraceId::from_bytes(self.root.into_bytes())), span });
+        let started = start();
+        // Nothing took them if this process exports no traces.
+        CHOSEN.take();
+        started
+    }
+}
+
+/// Ids of the next span that this thread starts.
+#[derive(Debug, Clone, Copy, Default)]
+struct Chosen {
+    trace: Option<TraceId>,
+    span: Option<SpanId>,
+}
+
+thread_local! {
+    static CHOSEN: Cell<Chosen> = const { Cell::new(Chosen { trace: None, span: None }) };
+}
+
+/// Random ids, except of a span whose ids are chosen.
+#[derive(Debug, Default)]
+pub(super) struct Ids(RandomIdGenerator);
+
+impl IdGenerator for Ids {
+    fn new_trace_id(&self) -> TraceId {
+        CHOSEN.get().trace.unwrap_or_else(|| self.0.new_trace_id())
+    }
+
+    fn new_span_id(&self) -> SpanId {
+        CHOSEN.get().span.unwrap_or_else(|| self.0.new_span_id())
+    }
 }
 
 /// Marks a span as failed. The span must declare the empty fields `error.type` and `otel.status_code`.
@@ -59,7 +153,7 @@ mod tests {
     use super::*;
 
     fn with_traces(test: impl FnOnce()) {
-        let provider = SdkTracerProvider::builder().build();
+        let provider = SdkTracerProvider::builder().with_id_generator(Ids::default()).build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), test);
     }
@@ -79,6 +173,33 @@ mod tests {
             assert_eq!(trace_id(&turn), trace_id(&submitted));
             assert_ne!(turn, submitted);
             assert_ne!(trace_id(&tracing::info_span!("other").in_scope(current_traceparent).unwrap()), trace_id(&turn));
+        });
+    }
+
+    #[test]
+    fn attempts_of_a_tree_share_a_trace() {
+        let root = Uuid::from_u128(7);
+        let attempt = |lease, traceparent| {
+            let span = tracing::info_span!("attempt");
+            AttemptIds { root, lease: Uuid::from_u128(lease), traceparent }.start(&span);
+            // The ids are those of this span alone.
+            let inside = span.in_scope(|| tracing::info_span!("turn").in_scope(current_traceparent)).unwrap();
+            (span.in_scope(current_traceparent).unwrap(), inside)
+        };
+        with_traces(|| {
+            let (first, turn) = attempt(1, None);
+            assert_eq!(trace_id(&first), root.simple().to_string());
+            assert_eq!(trace_id(&turn), trace_id(&first));
+            assert_ne!(turn, first);
+            assert_eq!(attempt(1, None).0, first, "in any process");
+            assert_eq!(trace_id(&attempt(2, None).0), trace_id(&first));
+            assert_ne!(attempt(2, None).0, first);
+            let submit = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+            let (under, _) = attempt(1, Some(submit));
+            assert_eq!(trace_id(&under), trace_id(submit));
+            assert_eq!(under.split('-').nth(2), first.split('-').nth(2));
+            let other = tracing::info_span!("other").in_scope(current_traceparent).unwrap();
+            assert_ne!(trace_id(&other), trace_id(&first));
         });
     }
 

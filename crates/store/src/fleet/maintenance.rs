@@ -9,7 +9,7 @@ use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, WaitReason, WorkerId};
+use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
 use longhaul_shared::telemetry::metrics;
 
 /// An execution that became runnable and needs a wake-up.
@@ -28,6 +28,22 @@ pub struct Reaped {
     pub worker: WorkerId,
     /// Failure code if it ended; `None` if it became runnable.
     pub failure_code: Option<String>,
+    pub attempt: LostAttempt,
+}
+
+/// The attempt that a dead worker left unfinished.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostAttempt {
+    pub tenant: TenantId,
+    pub agent_key: String,
+    pub number: i32,
+    pub token: LeaseToken,
+    /// Time from the claim until it was taken back.
+    pub held_for: Duration,
+    /// Topmost execution of the tree.
+    pub root: ExecutionId,
+    pub session: Option<SessionId>,
+    pub traceparent: Option<String>,
 }
 
 /// Head of one queue, counted up to a limit.
@@ -64,6 +80,16 @@ impl Store {
             queue: row.queue,
             worker: WorkerId(row.worker_id),
             failure_code: row.failure_code,
+            attempt: LostAttempt {
+                tenant: TenantId(row.tenant_id),
+                agent_key: row.agent_key,
+                number: row.attempt,
+                token: LeaseToken(row.lease_token),
+                held_for: Duration::try_from_secs_f64(row.held_for).unwrap_or_default(),
+                root: ExecutionId(row.root_id),
+                session: row.session_id.map(SessionId),
+                traceparent: row.traceparent,
+            },
         });
         let reaped: Vec<Reaped> = reaped.collect();
         metrics::executions_reaped(reaped.len() as u64);

@@ -178,4 +178,7 @@ set status = case when v.failure_code is null then 'IN_PROGRESS' else 'FAILED' e
     event_seq = e.event_seq + 1
 from verdict v
 where e.id = v.id
-returning e.id as "id!", e.queue as "queue!", v.worker_id as "worker_id!", e.failure_code
+returning e.id as "id!", e.queue as "queue!", v.worker_id as "worker_id!", e.failure_code,
+    e.tenant_id as "tenant_id!", e.agent_key as "agent_key!", v.attempt as "attempt!", v.lease_token as "lease_token!",
+    extract(epoch from v.now - v.claimed_at)::float8 as "held_for!", coalesce(e.root_id, e.id) as "root_id!",
+    e.session_id, (select p.traceparent from execution_payloads p where p.execution_id = e.id) as traceparent

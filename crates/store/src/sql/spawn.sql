@@ -70,7 +70,7 @@ held_back as (
 ),
 payloads as (
     insert into execution_payloads (execution_id, input, overrides, traceparent)
-    select inserted.id, wanted.input::json, wanted.overrides::json, p.traceparent
+    select inserted.id, wanted.input::json, wanted.overrides::json, coalesce(wanted.traceparent, p.traceparent)
     from inserted join wanted on wanted.id = inserted.id left join execution_payloads p on p.execution_id = $2
 ),
 near_deadlines as (

@@ -36,7 +36,7 @@ use tracing::Instrument;
 
 use super::{
     announce::announce_end,
-    attempt_telemetry::{attempt_span, note_agent, note_claim, note_end},
+    attempt_telemetry::{attempt_span, note_agent, note_claim, note_end, note_lease_lost},
     definition_run::run_definition,
     projects,
 };
@@ -194,7 +194,7 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
         Decision::Cancel => Conclusion::Cancel,
         Decision::Release => Conclusion::Release { drained: true },
         Decision::Abandon => {
-            metrics::lease_lost();
+            note_lease_lost();
             tracing::warn!("attempt abandoned: its lease belongs to another");
             return (0, None);
         }
@@ -207,7 +207,7 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
             (concluded.tokens - claimed.tokens, project)
         }
         Err(error) => {
-            metrics::lease_lost();
+            note_lease_lost();
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
             (0, None)
         }

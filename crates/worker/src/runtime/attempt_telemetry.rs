@@ -2,14 +2,21 @@
 
 use longhaul_sdk::FailureClass;
 use longhaul_shared::{
-    domain::{ExecutionStatus, WorkerId},
-    telemetry::{TRACED, metrics, trace},
+    domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId},
+    telemetry::{
+        TRACED, metrics,
+        trace::{self, AttemptIds, KeyValue},
+    },
 };
 use longhaul_store::{
     catalogue::definitions::PinnedVersions,
     executions::{claims::Claimed, outcomes::Conclusion},
+    fleet::maintenance::{LostAttempt, Reaped},
 };
 use tracing::Span;
+
+/// Value of `error.type` for an attempt without a lease.
+const LEASE_LOST: &str = "lease_lost";
 
 /// The span of an attempt, in the trace of its submit.
 pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
@@ -20,7 +27,7 @@ pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
         tenant.id = %claimed.tenant_id,
         gen_ai.operation.name = "invoke_agent",
         gen_ai.agent.name = tracing::field::Empty,
-        gen_ai.agent.version = tracing::field::Empty,
+        agent.version = tracing::field::Empty,
         gen_ai.conversation.id = claimed.session.map(tracing::field::display),
         definition.key = tracing::field::Empty,
         attempt.number = claimed.attempt,
@@ -29,10 +36,35 @@ pub(super) fn attempt_span(claimed: &Claimed, worker: WorkerId) -> Span {
         error.type = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,
     );
-    if let Some(traceparent) = &claimed.traceparent {
-        trace::set_parent(&span, traceparent);
-    }
+    ids(claimed.root, claimed.token, claimed.traceparent.as_deref()).start(&span);
     span
+}
+
+fn ids(root: ExecutionId, token: LeaseToken, traceparent: Option<&str>) -> AttemptIds<'_> {
+    AttemptIds { root: root.0, lease: token.0, traceparent }
+}
+
+/// Exports the span of an attempt whose worker died, in the worker's place.
+pub(super) fn note_lost(reaped: &Reaped) {
+    let LostAttempt { tenant, agent_key, number, token, held_for, root, session, traceparent } = &reaped.attempt;
+    let mut attributes = vec![
+        KeyValue::new("execution.id", reaped.id.to_string()),
+        KeyValue::new("tenant.id", tenant.to_string()),
+        KeyValue::new("gen_ai.operation.name", "invoke_agent"),
+        KeyValue::new("gen_ai.agent.name", agent_key.clone()),
+        KeyValue::new("attempt.number", i64::from(*number)),
+        KeyValue::new("queue.name", reaped.queue.clone()),
+        KeyValue::new("worker.id", reaped.worker.to_string()),
+        KeyValue::new("error.type", LEASE_LOST),
+    ];
+    attributes.extend(session.map(|session| KeyValue::new("gen_ai.conversation.id", session.to_string())));
+    ids(*root, *token, traceparent.as_deref()).export_lost(format!("invoke_agent {agent_key}"), *held_for, attributes);
+}
+
+/// Notes that the lease of the current attempt belongs to another worker.
+pub(super) fn note_lease_lost() {
+    trace::fail(&Span::current(), LEASE_LOST);
+    metrics::lease_lost();
 }
 
 /// Names the span of the attempt after its agent, as soon as that is known.
@@ -43,7 +75,7 @@ pub(super) fn note_agent(pinned: &PinnedVersions) {
     }
     trace::rename(&span, format!("invoke_agent {agent}"));
     span.record("gen_ai.agent.name", agent);
-    span.record("gen_ai.agent.version", pinned.agent_version.to_string());
+    span.record("agent.version", pinned.agent_version.to_string());
     span.record("definition.key", pinned.definition.key.as_str());
 }
 

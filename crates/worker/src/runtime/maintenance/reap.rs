@@ -6,7 +6,7 @@ use longhaul_agent::lease::WorkerLease;
 use longhaul_shared::{config::WorkerConfig, domain::WaitReason};
 use longhaul_store::{StoreError, fleet::duties::DoneDuty};
 
-use super::super::announce::announce;
+use super::super::{announce::announce, attempt_telemetry::note_lost};
 use super::pace::{CHUNK, CHUNKS, between, failed, ticks};
 use super::sweep::DutiesRun;
 use crate::deps::Deps;
@@ -47,6 +47,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
         let reaped = deps.store.reap(CHUNK).await?;
         deps.publisher.look(reaped.iter().map(|one| one.id.0));
         for one in &reaped {
+            note_lost(one);
             match &one.failure_code {
                 Some(code) => {
                     tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
