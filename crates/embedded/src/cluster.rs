@@ -21,6 +21,8 @@ const PASSWORD_FILE: &str = "password";
 /// Longest wait for a server whose owner was killed: its guard is stopping it.
 const PREDECESSOR_LIMIT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
+/// Longest promotion, in seconds.
+const PROMOTE_SECONDS: &str = "60";
 const TOOL_TAIL_CHARS: usize = 2_000;
 
 /// A cluster ready to be served by the binaries in `bin`.
@@ -55,6 +57,28 @@ impl Cluster {
         }
         cluster.wait_for_predecessor()?;
         Ok(cluster)
+    }
+
+    /// Copies this running cluster, which listens on a loopback `port`, into `server_dir`. The copy streams from it.
+    /// Not atomic, as [`Self::make`] is: a standby is started once.
+    pub(crate) fn copy_for_standby(&self, server_dir: ServerDir, port: u16) -> Result<Self, ServersError> {
+        let data = server_dir.dir.join("data");
+        let copy = Self { server_dir, data, bin: self.bin.clone(), password: self.password.clone() };
+        copy.server_dir.write_private(PASSWORD_FILE, &copy.password)?;
+        let mut backup = copy.tool("pg_basebackup");
+        backup.env("PGPASSWORD", &copy.password).arg("-D").arg(&copy.data);
+        // Keeps the connection's parameters, its password included, for the standby.
+        backup.args(["--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream", "--no-password"]);
+        backup.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-U", OWNER]);
+        check("pg_basebackup", backup.output())?;
+        Ok(copy)
+    }
+
+    /// Ends the recovery of a standby, and waits for that.
+    pub(crate) fn promote(&self) -> Result<(), ServersError> {
+        let mut promote = self.tool("pg_ctl");
+        promote.arg("promote").arg("-D").arg(&self.data).args(["-w", "-t", PROMOTE_SECONDS]);
+        check("pg_ctl promote", promote.output())
     }
 
     pub(crate) fn pid_file(&self) -> PathBuf {

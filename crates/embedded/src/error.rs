@@ -43,7 +43,7 @@ pub enum ServersError {
         /// Major version that made the cluster.
         wanted: u32,
     },
-    /// `initdb` or the single-user server failed.
+    /// A program of the installation (`initdb`, `pg_basebackup`, `pg_ctl`, the single-user server) failed.
     #[error("{program} failed: {output}")]
     Tool {
         program: &'static str,

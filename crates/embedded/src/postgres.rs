@@ -5,7 +5,8 @@
 
 use std::ffi::OsString;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::binaries::postgres_installs;
 use crate::cluster::{Cluster, NAME, OWNER};
@@ -58,6 +59,7 @@ impl PostgresOptions {
 pub struct PrivatePostgres {
     server: PrivateServer,
     url: String,
+    cluster: Arc<Cluster>,
 }
 
 impl PrivatePostgres {
@@ -82,7 +84,10 @@ impl PrivatePostgres {
             preflight(&Host { postgres: false, redis: true, ..Host::detect() })?;
         }
         let server_dir = ServerDir::prepare(&options.dir, options.keep)?;
-        let cluster = Cluster::open(server_dir, &installs)?;
+        Self::serve(options, Cluster::open(server_dir, &installs)?)
+    }
+
+    fn serve(options: &PostgresOptions, cluster: Cluster) -> Result<Self, ServersError> {
         let mut attempts = 1;
         loop {
             let port = free_port().map_err(ServersError::io("find a free port"))?;
@@ -91,7 +96,7 @@ impl PrivatePostgres {
             match PrivateServer::launch(launch, cluster.server_dir.clone(), probe, port) {
                 Ok(server) => {
                     let url = format!("postgres://{OWNER}:{}@127.0.0.1:{port}/{OWNER}", cluster.password);
-                    return Ok(Self { server, url });
+                    return Ok(Self { server, url, cluster: Arc::new(cluster) });
                 }
                 Err(ServersError::DidNotStart { tail, .. })
                     if attempts < PORT_ATTEMPTS && tail.contains("Address already in use") =>
@@ -101,6 +106,38 @@ impl PrivatePostgres {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Starts a hot standby from a base backup of this server, in a new directory. Its `max_connections` must not be
+    /// smaller than those of this server, whose `synchronous_standby_names` decide if commits wait for it.
+    ///
+    /// # Errors
+    ///
+    /// This server does not run, the directory is in use, or the standby does not start.
+    pub async fn standby(&self, options: PostgresOptions) -> Result<Self, ServersError> {
+        let (primary, port) = (Arc::clone(&self.cluster), self.address().port());
+        let started = tokio::task::spawn_blocking(move || {
+            let server_dir = ServerDir::prepare(&options.dir, options.keep)?;
+            Self::serve(&options, primary.copy_for_standby(server_dir, port)?)
+        });
+        started.await.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
+    }
+
+    /// Makes a standby a primary, and waits until it is one. Its former primary must have been stopped.
+    ///
+    /// # Errors
+    ///
+    /// The server does not run, is no standby, or is none that can be promoted in time.
+    pub async fn promote(&self) -> Result<(), ServersError> {
+        let cluster = Arc::clone(&self.cluster);
+        let promoted = tokio::task::spawn_blocking(move || cluster.promote()).await;
+        promoted.unwrap_or(Err(ServersError::Cancelled { server: NAME }))
+    }
+
+    /// Directory of the installation's programs, such as `pg_dump`.
+    #[must_use]
+    pub fn programs(&self) -> &Path {
+        &self.cluster.bin
     }
 
     /// `postgres://user:password@127.0.0.1:port/database`. Only the port differs between starts in the same
