@@ -105,6 +105,21 @@ async fn black_hole_holds_bytes_until_it_heals() {
 }
 
 #[tokio::test]
+async fn stranded_connections_stay_silent_and_new_ones_pass() {
+    let echo = Echo::start("a:").await;
+    let proxy = FaultProxy::to(echo.address).await.unwrap();
+    let mut old = dial(&proxy).await;
+    assert_eq!(ask(&mut old, "one").await, "a:one");
+    proxy.strand_connections();
+    drop(echo);
+    old.write_all(b"two").await.unwrap();
+    assert!(tokio::time::timeout(QUIET, old.read_u8()).await.is_err(), "neither an answer nor an end");
+    let other = Echo::start("b:").await;
+    proxy.set_upstream(other.address);
+    assert_eq!(ask(&mut dial(&proxy).await, "three").await, "b:three");
+}
+
+#[tokio::test]
 async fn delay_applies_in_both_directions() {
     let echo = Echo::start("a:").await;
     let proxy = FaultProxy::to(echo.address).await.unwrap();

@@ -2,8 +2,10 @@
 
 use std::{
     borrow::Cow,
+    future::pending,
     io,
     net::SocketAddr,
+    pin::pin,
     sync::{Arc, Mutex, atomic::Ordering},
 };
 
@@ -65,12 +67,13 @@ pub(super) async fn serve(
 async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
     match listener {
         Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
+        None => pending().await,
     }
 }
 
 /// Carries one connection until both directions have ended or one has failed.
 async fn carry(client: TcpStream, from: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
+    let mut stranding = shared.stranding.subscribe();
     shared.passable().await;
     let upstream = *lock(&shared.upstream);
     let server = TcpStream::connect(upstream).await?;
@@ -79,11 +82,18 @@ async fn carry(client: TcpStream, from: SocketAddr, shared: Arc<Shared>) -> io::
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     let pops = Mutex::new(PopAnswers::default());
-    tokio::try_join!(
-        carry_requests(from_client, to_server, from, &shared, &pops),
-        carry_replies(from_server, to_client, from, &shared, &pops),
-    )?;
-    Ok(())
+    let mut carrying = pin!(async {
+        tokio::try_join!(
+            carry_requests(from_client, to_server, from, &shared, &pops),
+            carry_replies(from_server, to_client, from, &shared, &pops),
+        )
+    });
+    tokio::select! {
+        biased;
+        // Keeps the sockets, which dropping `carrying` would close.
+        _ = stranding.changed() => pending().await,
+        carried = &mut carrying => carried.map(drop),
+    }
 }
 
 async fn carry_requests(

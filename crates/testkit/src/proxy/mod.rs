@@ -57,6 +57,8 @@ enum Order {
 struct Shared {
     upstream: Mutex<SocketAddr>,
     flow: watch::Sender<Flow>,
+    /// Sent to the connections of the moment that are to carry nothing more.
+    stranding: watch::Sender<()>,
     plan: Mutex<Option<Plan>>,
     /// Number of replies still to lose.
     to_lose: AtomicUsize,
@@ -85,6 +87,7 @@ impl FaultProxy {
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream),
             flow: watch::Sender::new(Flow::Pass),
+            stranding: watch::Sender::new(()),
             plan: Mutex::new(None),
             to_lose: AtomicUsize::new(0),
             loses_wakeups: AtomicBool::new(false),
@@ -150,6 +153,12 @@ impl FaultProxy {
     /// Keeps connections and accepts new ones, but delivers no byte.
     pub fn black_hole(&self) {
         self.shared.flow.send_replace(Flow::BlackHole);
+    }
+
+    /// Keeps the connections of now open and delivers nothing on them any more, as after the death of a host. New ones
+    /// are carried.
+    pub fn strand_connections(&self) {
+        self.shared.stranding.send_replace(());
     }
 
     /// Delays every chunk of bytes by `by`, in each direction.
