@@ -134,9 +134,9 @@ async fn database_warnings(config: &Config) -> Vec<String> {
             "Postgres runs with {setting}=off: no role starts, since a crash loses acknowledged executions"
         ));
     }
-    if durability.synchronous_standby_names.is_empty() {
+    if !durability.is_replicated() {
         warnings.push(
-            "Postgres has no synchronous standby: losing its machine's disk loses what was acknowledged since the last copy"
+            "Postgres commits wait for no standby: losing its disk loses what was acknowledged since the last copy"
                 .to_owned(),
         );
     }

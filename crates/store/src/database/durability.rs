@@ -33,6 +33,13 @@ impl Durability {
         ];
         settings.into_iter().filter_map(|(name, is_off)| is_off.then_some(name)).collect()
     }
+
+    /// Returns true if commits wait for a standby.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        !self.synchronous_standby_names.is_empty()
+            && matches!(self.synchronous_commit.as_str(), "on" | "remote_write" | "remote_apply")
+    }
 }
 
 impl Store {
@@ -107,6 +114,10 @@ mod tests {
             synchronous_standby_names: String::new(),
         };
         assert_eq!(safe.unsafe_settings(), [""; 0]);
+        assert!(!safe.is_replicated(), "no standby");
+        let replicated = Durability { synchronous_standby_names: "*".into(), ..safe.clone() };
+        assert!(replicated.is_replicated());
+        assert!(!Durability { synchronous_commit: "local".into(), ..replicated }.is_replicated());
         let lossy = Durability { fsync: false, full_page_writes: false, synchronous_commit: "off".into(), ..safe };
         assert_eq!(lossy.unsafe_settings(), ["fsync", "full_page_writes", "synchronous_commit"]);
     }
