@@ -56,7 +56,7 @@ async fn data_dir(said: &mut Lines<BufReader<ChildStderr>>) -> PathBuf {
 async fn short_verification_holds_and_stops_its_processes() {
     let out = tempfile::tempdir().unwrap();
     let report = out.path().join("report.json");
-    let faults = "kill-worker,redis-flush,drop-wakeups,postgres-restart,lose-replies";
+    let faults = "kill-worker,redis-flush,drop-wakeups,postgres-restart,promote-standby,lose-replies";
     let arguments = ["--rate", "5", "--seed", "3", "--timing", "false", "--faults", faults];
     let (child, mut said) = start(&arguments, &report);
     let dir = data_dir(&mut said).await;

@@ -25,6 +25,8 @@ pub enum FaultKind {
     PostgresRestart,
     /// Pause Postgres for longer than a lease
     PostgresPause,
+    /// Kill Postgres with all its backends and promote its synchronous standby
+    PromoteStandby,
     /// End every session of Postgres as an administrator
     EndSessions,
     /// Cut every connection to Postgres and Redis
@@ -40,7 +42,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::KillWorker,
         Self::PauseWorker,
         Self::PartitionWorker,
@@ -52,6 +54,7 @@ impl FaultKind {
         Self::RedisPause,
         Self::PostgresRestart,
         Self::PostgresPause,
+        Self::PromoteStandby,
         Self::EndSessions,
         Self::CutConnections,
         Self::LoseReplies,
@@ -75,6 +78,7 @@ impl FaultKind {
             Self::RedisPause => "redis-pause",
             Self::PostgresRestart => "postgres-restart",
             Self::PostgresPause => "postgres-pause",
+            Self::PromoteStandby => "promote-standby",
             Self::EndSessions => "end-sessions",
             Self::CutConnections => "cut-connections",
             Self::LoseReplies => "lose-replies",
@@ -93,6 +97,7 @@ impl FaultKind {
             Self::KillWorker | Self::PauseWorker | Self::PartitionWorker => FaultScope::Victim,
             Self::PostgresRestart
             | Self::PostgresPause
+            | Self::PromoteStandby
             | Self::EndSessions
             | Self::CutConnections
             | Self::LoseReplies => FaultScope::Everybody,
@@ -111,7 +116,7 @@ impl FaultKind {
     /// Returns true if the fault makes Postgres itself unavailable.
     #[must_use]
     pub fn is_of_postgres(self) -> bool {
-        matches!(self, Self::PostgresRestart | Self::PostgresPause | Self::EndSessions)
+        matches!(self, Self::PostgresRestart | Self::PostgresPause | Self::PromoteStandby | Self::EndSessions)
     }
 
     /// Returns true if the rate must recover within the bar after the fault.

@@ -13,6 +13,7 @@ use super::{
     load::ANSWER_LIMIT,
     schedule::Random,
     seen::{Fault, LEASE},
+    standby,
 };
 
 /// Length of a short fault: shorter than a lease, so that its effect cannot be taken for that of a dead worker.
@@ -49,7 +50,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
     let has_victim = kind.reach() == FaultScope::Victim;
     let victim = if has_victim { somebody_to_hit(fleet, drawn).await } else { drawn };
     let process = has_victim.then(|| fleet.workers[victim].process_name());
-    let from = clock.now();
+    let mut from = clock.now();
     match kind {
         FaultKind::KillWorker => kill_worker(fleet, victim).await?,
         FaultKind::PauseWorker => pause_worker(fleet, victim).await,
@@ -69,6 +70,7 @@ pub(super) async fn perform(kind: FaultKind, fleet: &mut Fleet, random: &mut Ran
             fleet.postgres.start_again().await?;
         }
         FaultKind::PostgresPause => pause_server(&fleet.postgres, BEYOND_LEASE).await?,
+        FaultKind::PromoteStandby => from = standby::promote(fleet).await?,
         FaultKind::EndSessions => drop(fleet.store.terminate_other_sessions().await?),
         FaultKind::CutConnections => {
             for member in fleet.members() {

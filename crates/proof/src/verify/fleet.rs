@@ -66,8 +66,10 @@ const PREFIX: &str = "longhaul";
 pub(super) struct Fleet {
     pub(super) postgres: PrivatePostgres,
     pub(super) redis: PrivateRedis,
-    /// Direct connection, not through a proxy.
+    /// Connections past the proxies of the members.
     pub(super) store: Store,
+    /// Carries the connections of [`Self::store`] to the primary. Never disturbed.
+    observer: FaultProxy,
     pub(super) wakeups: Disturber,
     /// The only queue.
     pub(super) queue: QueueName,
@@ -129,9 +131,10 @@ impl Fleet {
             PrivatePostgres::start(PostgresOptions::dev(dir.join("postgres"))),
             PrivateRedis::start(RedisOptions::dev(dir.join("redis"))),
         )?;
+        let observer = FaultProxy::to(postgres.address()).await?;
         let store = Store::open(StoreOptions {
             application_name: "longhaul-verify".into(),
-            ..StoreOptions::new(postgres.url())
+            ..StoreOptions::new(observer.url_through(postgres.url())?)
         })?;
         let pepper = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat();
         let (key, approver_key) = prepare(&store, &pepper, &counters.tools_url).await?;
@@ -155,6 +158,7 @@ impl Fleet {
             postgres,
             redis,
             store,
+            observer,
             wakeups,
             queue: QueueName::new("default")?,
             api,
@@ -190,6 +194,11 @@ impl Fleet {
 
     pub(super) fn members(&self) -> impl Iterator<Item = &Member> {
         std::iter::once(&self.api).chain(&self.workers)
+    }
+
+    /// Every proxy before PostgreSQL.
+    pub(super) fn proxies_of_postgres(&self) -> impl Iterator<Item = &FaultProxy> {
+        self.members().map(|member| &member.postgres).chain([&self.observer])
     }
 
     /// Restarts roles that ended unexpectedly, as a supervisor would, and records a complaint for each.

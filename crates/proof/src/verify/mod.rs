@@ -18,6 +18,7 @@ mod report;
 mod roll;
 mod schedule;
 pub mod seen;
+mod standby;
 pub mod timing;
 mod tool_server;
 

@@ -4,3 +4,4 @@ pub mod audit;
 pub mod audited_schedules;
 pub mod bare_commits;
 pub(crate) mod benchmark_data;
+mod replication;
