@@ -37,7 +37,7 @@ async fn look_for_ever(store: Store, configured: u64, shutdown: CancellationToke
             () = shutdown.cancelled() => return,
         }
         // The metrics keep their values until a look succeeds; readiness reports the outage.
-        let Ok((backlogs, demand)) = look(&store).await else { continue };
+        let Ok((backlogs, demand)) = store.trouble().on_one_server(look(&store)).await else { continue };
         metrics::queue_backlogs(&backlogs);
         metrics::workers_wanted(demand.workers_wanted(assumed(&demand, configured)));
     }

@@ -50,9 +50,9 @@ async fn ask_for_ever(store: Store, client: Client, options: HealthOptions, shut
             () = shutdown.cancelled() => return,
         }
         // A failure is retried at the next tick.
-        let Ok(due) = store.take_probes(options.every).await else { continue };
+        let Ok(due) = store.trouble().on_one_server(store.take_probes(options.every)).await else { continue };
         stream::iter(due).for_each_concurrent(AT_A_TIME, |probe| ask(&store, &client, options.timeout, probe)).await;
-        if let Ok(counts) = store.count_health().await {
+        if let Ok(counts) = store.trouble().on_one_server(store.count_health()).await {
             metrics::platform_providers(counts);
         }
     }
@@ -64,7 +64,7 @@ async fn ask(store: &Store, client: &Client, limit: Duration, probe: Probe) {
         Err(error) if error.is_timeout() => (false, format!("no answer within {limit:?}")),
         Err(_) => (false, "cannot be reached".to_owned()),
     };
-    if let Err(error) = store.put_health(&probe.slug, is_up, &detail).await {
+    if let Err(error) = store.trouble().on_one_server(store.put_health(&probe.slug, is_up, &detail)).await {
         tracing::warn!(error = %error, provider = probe.slug, "a provider's health was not stored");
     }
 }

@@ -99,7 +99,8 @@ pub async fn deliver(
         }
         while lanes.try_join_next().is_some() {}
         let hold = TURN + options.timeout + SPARE;
-        let claimed = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold).await;
+        let claiming = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold);
+        let claimed = delivery.store.trouble().on_one_server(claiming).await;
         // Readiness reports the outage; what is due stays due.
         for lane in claimed.unwrap_or_default() {
             // Permits are taken here alone, so there is one for each claimed lane.
@@ -117,7 +118,8 @@ async fn run_lane(delivery: Arc<Delivery>, lane: Lane, _permits: [Option<OwnedSe
     if let Err(error) = delivery.serve(&lane).await {
         tracing::warn!(%error, webhook.id = %lane.endpoint, "deliveries were not stored");
     }
-    if let Err(error) = delivery.store.release_lane(&lane).await {
+    let releasing = delivery.store.release_lane(&lane);
+    if let Err(error) = delivery.store.trouble().on_one_server(releasing).await {
         tracing::warn!(%error, webhook.id = %lane.endpoint, "a lane is held until its time is over");
     }
 }
@@ -128,17 +130,18 @@ impl Delivery {
         let numbers = [Some(lane.secret_number), lane.signs_twice.then(|| lane.secret_number - 1)];
         let secrets: Vec<Vec<u8>> =
             numbers.into_iter().flatten().map(|number| secret(&self.pepper, lane.endpoint, number)).collect();
-        let until = Instant::now() + TURN;
+        let (until, trouble) = (Instant::now() + TURN, self.store.trouble());
         let mut at_once = 1;
         while Instant::now() < until && !self.shutdown.is_cancelled() {
-            let due = self.store.due_deliveries(lane, at_once).await?;
+            let due = trouble.on_one_server(self.store.due_deliveries(lane, at_once)).await?;
             if due.is_empty() {
                 break;
             }
             let attempts = due.iter().map(|due| self.attempt(lane, &secrets, due));
             let settled: Vec<Settled> = join_all(attempts).await;
             settled.iter().for_each(|of| metrics::webhook_attempt(of.outcome.as_str()));
-            if let Some(because) = self.store.settle_deliveries(lane, &settled, self.options.patience).await? {
+            let settling = self.store.settle_deliveries(lane, &settled, self.options.patience);
+            if let Some(because) = trouble.on_one_server(settling).await? {
                 tell_disabled(lane, because);
             }
             if settled.iter().any(|of| matches!(of.outcome, Outcome::Away | Outcome::Gone)) {
@@ -186,7 +189,7 @@ impl Delivery {
     }
 
     async fn tidy(&self) {
-        match self.store.tidy_deliveries(TIDY_AT_ONCE).await {
+        match self.store.trouble().on_one_server(self.store.tidy_deliveries(TIDY_AT_ONCE)).await {
             Ok(given_up) => metrics::webhooks_given_up(given_up),
             Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
         }

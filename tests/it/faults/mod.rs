@@ -13,6 +13,7 @@ mod read_only_server;
 mod redis_flushed;
 mod reservation_late;
 mod server_refuses;
+mod standby_promoted;
 mod sweep_duty_fails;
 mod worker_killed;
 mod worker_paused;

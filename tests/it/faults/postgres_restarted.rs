@@ -9,6 +9,7 @@ use std::{
 use longhaul_embedded::PrivatePostgres;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};
+use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;
 
 use super::{all_finish, asked, count_of, no_call_is_repeated, nothing_ran_twice, several_turns, submit_many, worker};
@@ -17,7 +18,11 @@ use crate::support::{
 };
 
 async fn fleet_on(postgres: &PrivatePostgres) -> Fleet {
-    Fleet::on(TestDb::create_on(postgres.url()).await, TestRedis::create().await).await
+    fleet_at(postgres.url()).await
+}
+
+async fn fleet_at(url: &str) -> Fleet {
+    Fleet::on(TestDb::create_on(url).await, TestRedis::create().await).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -91,10 +96,11 @@ async fn submit_until(
 }
 
 /// Two workers with 300 running executions lose Postgres for longer than the lease of 6 s. No worker is declared
-/// dead, and no call is repeated.
-async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
+/// dead, and no call is repeated. `outage` gets the server and the proxy before it; its result is kept to the end.
+pub(super) async fn nobody_pays_for<T>(outage: impl AsyncFnOnce(&PrivatePostgres, &FaultProxy) -> T) {
     let postgres = dedicated_postgres().await;
-    let fleet = fleet_on(&postgres).await;
+    let proxy = FaultProxy::to(postgres.address()).await.unwrap();
+    let fleet = fleet_at(&proxy.url_through(postgres.url()).unwrap()).await;
     several_turns(&fleet, 6, Duration::from_millis(500)).await;
     let workers = [worker(&fleet), worker(&fleet)];
     submit_many(&fleet, "d", 300).await;
@@ -107,7 +113,7 @@ async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
     })
     .await;
 
-    outage(&postgres).await;
+    let _kept = outage(&postgres, &proxy).await;
 
     all_finish(&fleet, 300).await;
     assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'finished'").await, 300, "finished events");
@@ -123,7 +129,7 @@ async fn nobody_pays_for(outage: impl AsyncFnOnce(&PrivatePostgres)) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outage_beyond_the_lease_reaps_no_worker() {
-    nobody_pays_for(async |postgres| {
+    nobody_pays_for(async |postgres, _| {
         postgres.kill().await.unwrap();
         // The outage itself, not a wait for something.
         tokio::time::sleep(Duration::from_secs(8)).await;
@@ -135,7 +141,7 @@ async fn outage_beyond_the_lease_reaps_no_worker() {
 /// The server's processes do not notice the pause, and carry out afterwards the statements sent meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hang_beyond_the_lease_reaps_no_worker() {
-    nobody_pays_for(async |postgres| {
+    nobody_pays_for(async |postgres, _| {
         postgres.pause().await.unwrap();
         // The hang itself, not a wait for something.
         tokio::time::sleep(Duration::from_secs(10)).await;

@@ -25,7 +25,7 @@ async fn expired_worker_declares_itself_dead_before_any_reap() {
     world.submit(1).await;
     let worker = world.worker().await;
     let claimed = worker.claim_one().await;
-    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let mut heartbeat = HeartbeatConnection::new(&world.store);
     assert_eq!(heartbeat.renew(worker.id, LONG_LEASE, None, true).await.unwrap(), Renewal::Renewed);
     worker.expire().await;
     // A lease that expired while the server was down would be renewed; 1 ms is shorter than the server's uptime.
@@ -49,7 +49,7 @@ async fn awake_worker_renews_expired_lease_unless_buried() {
     world.submit(2).await;
     let worker = world.worker().await;
     let claimed = worker.claim(2).await;
-    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let mut heartbeat = HeartbeatConnection::new(&world.store);
     let short = Duration::from_millis(1);
     worker.expire().await;
     assert_eq!(heartbeat.renew(worker.id, short, None, true).await.unwrap(), Renewal::Renewed);
@@ -69,7 +69,7 @@ async fn burial_needs_steady_renewals_for_one_lease() {
     const LEASE: Duration = Duration::from_secs(6);
     let world = World::create().await;
     let (one, other) = (world.worker().await, world.worker().await);
-    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let mut heartbeat = HeartbeatConnection::new(&world.store);
     let bury = async || world.store.bury_expired_workers(LEASE).await.unwrap();
     eventually("the server has run for a lease", 2 * LEASE, || async {
         let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
@@ -112,7 +112,7 @@ async fn expired_lease_may_write_until_worker_is_buried() {
     run_out_across_a_restart(&world).await;
     worker.record(write(&claimed[0], 1, vec![step(1, Turn, "late")])).await.unwrap();
     worker.finish(&claimed[0]).await.unwrap();
-    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let mut heartbeat = HeartbeatConnection::new(&world.store);
     assert_eq!(heartbeat.renew(worker.id, LONGER_THAN_THE_SERVER, None, false).await.unwrap(), Renewal::Renewed);
 
     run_out_across_a_restart(&world).await;

@@ -94,7 +94,7 @@ async fn quarantine_record_holds_deaths_step_and_memory() {
     // A suspect: its worker notes each phase, and the heartbeat the memory of the process.
     let last = world.worker_of("three").await;
     let claimed = last.claim_one().await;
-    let mut heartbeat = HeartbeatConnection::new(world.store.options().clone());
+    let mut heartbeat = HeartbeatConnection::new(&world.store);
     assert_eq!(heartbeat.renew(last.id, LONG_LEASE, Some(777), true).await.unwrap(), Renewal::Renewed);
     for phase in ["restoring its journal", "calling render_pdf"] {
         world.store.note_suspect(last.id, (id, claimed.token), phase, Some(700)).await.unwrap();

@@ -464,7 +464,7 @@ pub async fn watch(health: Arc<Health>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        if let Err(error) = health.refresh().await {
+        if let Err(error) = health.store.trouble().on_one_server(health.refresh()).await {
             tracing::warn!(error = %error, "what is known of model endpoints is old");
         }
     }

@@ -6,11 +6,14 @@ use std::{
 };
 
 use sqlx::{Connection, PgConnection};
+use tokio::time::timeout;
 
 /// Idle time after which a connection is pinged before use. Under load a ping would be one more round trip per
 /// statement; a connection that has just broken is found by the statement, and a caller that must not fail
 /// repeats it.
 const ASK_AFTER_IDLE: Duration = Duration::from_millis(100);
+/// Longest wait for the ping's answer. A host that died answers none, and other connections are to be tried.
+const PING_LIMIT: Duration = Duration::from_secs(1);
 /// Age from which a connection is closed instead of used: the server's memory for it grows.
 pub(crate) const MAX_LIFETIME: Duration = Duration::from_secs(30 * 60);
 
@@ -31,5 +34,8 @@ fn is_distrusted(age: Duration) -> bool {
 
 /// Returns true if a connection opened `age` ago, and last used `idle_for` ago, may be used once more.
 pub(crate) async fn is_usable(connection: &mut PgConnection, age: Duration, idle_for: Duration) -> bool {
-    age < MAX_LIFETIME && !is_distrusted(age) && (idle_for <= ASK_AFTER_IDLE || connection.ping().await.is_ok())
+    if age >= MAX_LIFETIME || is_distrusted(age) {
+        return false;
+    }
+    idle_for <= ASK_AFTER_IDLE || matches!(timeout(PING_LIMIT, connection.ping()).await, Ok(Ok(())))
 }

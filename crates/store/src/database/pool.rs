@@ -132,14 +132,14 @@ impl Store {
     /// # Errors
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
-        let patience = options.acquire_timeout;
-        let pool = open_pool(options.session([])?, options.max_connections, patience);
-        let commits = Connections::new(kept_plans(&options)?, COMMIT_CONNECTIONS, patience);
+        let (patience, trouble) = (options.acquire_timeout, Trouble::default());
+        let pool = open_pool(options.session([])?.tells(&trouble), options.max_connections, patience);
+        let commits = Connections::new(kept_plans(&options)?.tells(&trouble), COMMIT_CONNECTIONS, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
         let limited = StoreOptions { statement_timeout, lock_timeout, ..options.clone() };
-        let claims = Connections::new(kept_plans(&limited)?, CLAIM_CONNECTIONS, patience);
-        let (clock, trouble) = (Arc::new(DatabaseClock::default()), Trouble::default());
+        let claims = Connections::new(kept_plans(&limited)?.tells(&trouble), CLAIM_CONNECTIONS, patience);
+        let clock = Arc::new(DatabaseClock::default());
         Ok(Self { pool, commits, claims, clock, trouble, options: Arc::new(options) })
     }
 

@@ -20,7 +20,7 @@ pub async fn patiently<T, F: Future<Output = Result<T, StoreError>>>(
 ) -> Result<T, StoreError> {
     let (mut pause, mut in_trouble) = (PAUSE, None);
     loop {
-        match ask().await {
+        match trouble.on_one_server(ask()).await {
             Err(error) if error.is_retryable() => {
                 tracing::debug!(error = %error, "a statement is repeated: the database is unavailable");
                 in_trouble = trouble.unreachable(in_trouble, &error);

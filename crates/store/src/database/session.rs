@@ -3,9 +3,10 @@
 //! A pooler between Longhaul and Postgres drops or refuses the settings of a session, and in transaction mode
 //! runs each statement in another session (docs/adr/0035-connections.md).
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
-use crate::StoreError;
+use crate::{StoreError, database::outage::Trouble};
 
 /// Options of a connection, with the settings that correctness depends on.
 #[derive(Debug, Clone)]
@@ -13,6 +14,16 @@ pub(crate) struct Session {
     connect: PgConnectOptions,
     names: Vec<String>,
     values: Vec<String>,
+    trouble: Trouble,
+}
+
+/// A connection as its server describes it.
+#[derive(sqlx::FromRow)]
+struct Inspected {
+    is_read_only: bool,
+    /// Settings that differ from those demanded.
+    differing: Option<String>,
+    server_started: DateTime<Utc>,
 }
 
 impl Session {
@@ -20,7 +31,12 @@ impl Session {
     pub(crate) fn new(connect: PgConnectOptions, demanded: Vec<(&'static str, String)>) -> Self {
         let connect = connect.options(demanded.iter().map(|(name, value)| (name, value)));
         let (names, values) = demanded.into_iter().map(|(name, value)| (name.to_owned(), value)).unzip();
-        Self { connect, names, values }
+        Self { connect, names, values, trouble: Trouble::default() }
+    }
+
+    /// Tells `trouble` of the server that each connection reaches.
+    pub(crate) fn tells(self, trouble: &Trouble) -> Self {
+        Self { trouble: trouble.clone(), ..self }
     }
 
     pub(crate) fn connect_options(&self) -> &PgConnectOptions {
@@ -37,24 +53,25 @@ impl Session {
     /// Refuses a connection to a read-only server, which would stay so for as long as the connection is kept
     /// (core-rules 20), and one whose settings differ from those it was opened with.
     pub(crate) async fn verify(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let (is_read_only, differing) = self.inspect(connection).await?;
-        if is_read_only {
+        let found = self.inspect(connection).await?;
+        if found.is_read_only {
             return Err(sqlx::Error::Protocol("the server is read-only".into()));
         }
-        match differing {
+        self.trouble.reached(found.server_started);
+        match found.differing {
             Some(differing) => Err(sqlx::Error::Protocol(format!("the session has other settings: {differing}"))),
             None => Ok(()),
         }
     }
 
-    async fn inspect(&self, connection: &mut PgConnection) -> sqlx::Result<(bool, Option<String>)> {
+    async fn inspect(&self, connection: &mut PgConnection) -> sqlx::Result<Inspected> {
         // Not prepared: it runs once per connection.
         sqlx::query_as(
-            "select current_setting('transaction_read_only')::bool, (
+            "select current_setting('transaction_read_only')::bool as is_read_only, (
                  select string_agg(format('%s is %s instead of %s', s.name, s.setting, d.value), ', ' order by s.name)
                  from unnest($1::text[], $2::text[]) as d (name, value) join pg_settings s on s.name = d.name
                  where s.setting <> d.value
-             )",
+             ) as differing, pg_postmaster_start_time() as server_started",
         )
         .bind(&self.names)
         .bind(&self.values)
@@ -70,7 +87,7 @@ impl Session {
     /// is unavailable.
     pub(crate) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         let mut one = self.open_through_pooler().await?;
-        if let (_, Some(differing)) = self.inspect(&mut one).await? {
+        if let Some(differing) = self.inspect(&mut one).await?.differing {
             return Err(StoreError::Conflict(format!(
                 "a connection to Postgres does not have the settings it was opened with ({differing}); {ADVICE}"
             )));

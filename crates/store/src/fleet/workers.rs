@@ -5,12 +5,12 @@
 //! lease cannot return under its old id, and the reaper's `for update` waits for every write that still holds
 //! `for key share`.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::Serialize;
 use sqlx::{PgConnection, PgExecutor};
 
-use crate::{Store, StoreError, StoreOptions};
+use crate::{Store, StoreError, StoreOptions, database::outage::Trouble};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// A worker's public record.
@@ -187,7 +187,8 @@ async fn retire(connection: impl PgExecutor<'_>, id: WorkerId) -> Result<(), Sto
 /// Connection that renews a worker's lease: its own, so that neither the pool nor a busy executor can starve it.
 #[derive(Debug)]
 pub struct HeartbeatConnection {
-    options: StoreOptions,
+    options: Arc<StoreOptions>,
+    trouble: Trouble,
     connection: Option<PgConnection>,
 }
 
@@ -204,8 +205,8 @@ pub enum Renewal {
 impl HeartbeatConnection {
     /// Connects at the first renewal.
     #[must_use]
-    pub fn new(options: StoreOptions) -> Self {
-        Self { options, connection: None }
+    pub fn new(store: &Store) -> Self {
+        Self { options: store.options.clone(), trouble: store.trouble.clone(), connection: None }
     }
 
     /// Extends the lease to `lease` from now and publishes the memory of the process. An expired lease that was
@@ -225,7 +226,7 @@ impl HeartbeatConnection {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let session = self.options.session([("synchronous_commit", "off")])?;
+                let session = self.options.session([("synchronous_commit", "off")])?.tells(&self.trouble);
                 session.open().await.map_err(StoreError::connecting)?
             }
         };

@@ -89,7 +89,7 @@ impl Process {
         let _stop_heartbeat = beating.clone().drop_guard();
         let heartbeat = Heartbeat {
             id,
-            connection: HeartbeatConnection::new(self.deps.store.options().clone()),
+            connection: HeartbeatConnection::new(&self.deps.store),
             lease: lease.clone(),
             times: HeartbeatTimes { lease: self.config.lease, renew: self.config.renew, wedged: self.config.wedged },
             tick: tick.clone(),

@@ -179,7 +179,7 @@ impl Walk {
             Action::Expire { worker } => self.workers[usize::from(worker)].expire().await,
             Action::GiveUp { worker } => {
                 let old = self.workers[usize::from(worker)].id;
-                let mut heartbeat = HeartbeatConnection::new(self.world.store.options().clone());
+                let mut heartbeat = HeartbeatConnection::new(&self.world.store);
                 // A short lease, so that the server has been up for longer.
                 let renewal = heartbeat.renew(old, Duration::from_millis(1), None, false).await;
                 assert_eq!(renewal.unwrap(), Renewal::Dead, "{}", self.told("a worker id dies once"));

@@ -330,7 +330,8 @@ where
 
     async fn flush_part(&self, part: &[Waiting<I, R>]) -> Result<Vec<Flushed<R>>, StoreError> {
         let started = Instant::now();
-        let flushed = (self.flush)(part.iter().map(|one| one.item.clone()).collect()).await;
+        let flushing = (self.flush)(part.iter().map(|one| one.item.clone()).collect());
+        let flushed = self.trouble.on_one_server(flushing).await;
         metrics::store_batch(self.limits.what, part.len(), started.elapsed());
         flushed
     }

@@ -22,7 +22,7 @@ pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: Worke
         if lease.steady_for() < config.lease {
             continue;
         }
-        if let Err(error) = reap_once(&deps, &config).await {
+        if let Err(error) = deps.store.trouble().on_one_server(reap_once(&deps, &config)).await {
             // Postgres may be in trouble: declare no worker dead until renewals have been steady again.
             lease.faltered();
             failed(REAP, &error);

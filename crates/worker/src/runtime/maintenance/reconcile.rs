@@ -37,7 +37,8 @@ pub(crate) async fn reconcile(
     let mut tick = ticks(every);
     loop {
         tick.tick().await;
-        let leases = match deps.store.leases_of(writer.worker(), CLAIM_GRACE).await {
+        let asked = deps.store.leases_of(writer.worker(), CLAIM_GRACE);
+        let leases = match deps.store.trouble().on_one_server(asked).await {
             Ok(leases) => leases,
             Err(error) => {
                 tracing::warn!(error = %error, "reconciliation failed");
@@ -72,7 +73,7 @@ pub(crate) async fn reconcile(
 async fn end_own(deps: &Deps, leases: &[HeldLease]) {
     let is_overdue = |lease: &&HeldLease| lease.overdue > OVERDUE_GRACE;
     let overdue: Vec<ExecutionId> = leases.iter().filter(is_overdue).map(|lease| lease.id).collect();
-    match deps.store.end_held(&overdue, OVERDUE_GRACE).await {
+    match deps.store.trouble().on_one_server(deps.store.end_held(&overdue, OVERDUE_GRACE)).await {
         // Their attempts lose the lease at their next write.
         Ok(ended) => look(deps, &ended),
         Err(error) => tracing::warn!(error = %error, "overdue executions of this worker were not ended"),
@@ -84,7 +85,7 @@ pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, worker:
     let mut tick = ticks(SERVES_EVERY);
     loop {
         tick.tick().await;
-        if let Err(error) = serves.refresh_and_publish(&deps.store, worker).await {
+        if let Err(error) = deps.store.trouble().on_one_server(serves.refresh_and_publish(&deps.store, worker)).await {
             tracing::warn!(error = %error, "serve keys could not be refreshed");
         }
     }
@@ -95,7 +96,7 @@ pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
     let mut tick = ticks(EXCHANGE_EVERY);
     loop {
         tick.tick().await;
-        if let Err(error) = deps.store.exchange_usage(&deps.shares).await {
+        if let Err(error) = deps.store.trouble().on_one_server(deps.store.exchange_usage(&deps.shares)).await {
             tracing::warn!(error = %error, "the use of tenants could not be exchanged");
         }
     }

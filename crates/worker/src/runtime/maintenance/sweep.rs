@@ -64,7 +64,7 @@ pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let (rules, asked) = (rules(&config.quarantine), asked(config.sweep_tick));
     loop {
         tick.tick().await;
-        if let Err(error) = sweep_once(&deps, &rules, &asked).await {
+        if let Err(error) = deps.store.trouble().on_one_server(sweep_once(&deps, &rules, &asked)).await {
             failed("take duties", &error);
         }
     }
