@@ -44,9 +44,13 @@ mod projects;
 #[cfg(test)]
 mod queue;
 #[cfg(test)]
+mod recovery;
+#[cfg(test)]
 mod retrieval;
 #[cfg(all(test, target_os = "linux"))]
 mod sandbox;
+#[cfg(test)]
+mod scaling;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]

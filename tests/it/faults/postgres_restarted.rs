@@ -18,11 +18,22 @@ use crate::support::{
 };
 
 async fn fleet_on(postgres: &PrivatePostgres) -> Fleet {
-    fleet_at(postgres.url()).await
+    Fleet::on(TestDb::create_on(postgres.url()).await, TestRedis::create().await).await
 }
 
-async fn fleet_at(url: &str) -> Fleet {
-    Fleet::on(TestDb::create_on(url).await, TestRedis::create().await).await
+/// Proxies before one server: of the workers, and of the test itself.
+pub(super) struct Proxies {
+    pub(super) workers: FaultProxy,
+    observer: FaultProxy,
+}
+
+impl Proxies {
+    /// Sends new connections to another server.
+    pub(super) fn move_to(&self, server: &PrivatePostgres) {
+        for proxy in [&self.workers, &self.observer] {
+            proxy.set_upstream(server.address());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -96,11 +107,14 @@ async fn submit_until(
 }
 
 /// Two workers with 300 running executions lose Postgres for longer than the lease of 6 s. No worker is declared
-/// dead, and no call is repeated. `outage` gets the server and the proxy before it; its result is kept to the end.
-pub(super) async fn nobody_pays_for<T>(outage: impl AsyncFnOnce(&PrivatePostgres, &FaultProxy) -> T) {
+/// dead, and no call is repeated. The result of `outage` is kept to the end.
+pub(super) async fn nobody_pays_for<T>(outage: impl AsyncFnOnce(&PrivatePostgres, &Proxies) -> T) {
     let postgres = dedicated_postgres().await;
-    let proxy = FaultProxy::to(postgres.address()).await.unwrap();
-    let fleet = fleet_at(&proxy.url_through(postgres.url()).unwrap()).await;
+    let [workers, observer] = [(); 2].map(|()| FaultProxy::to(postgres.address()));
+    let proxies = Proxies { workers: workers.await.unwrap(), observer: observer.await.unwrap() };
+    let db = TestDb::create_on(&proxies.observer.url_through(postgres.url()).unwrap()).await;
+    let mut fleet = Fleet::on(db, TestRedis::create().await).await;
+    fleet.set("DATABASE_URL", &proxies.workers.url_through(&fleet.db.url.clone()).unwrap());
     several_turns(&fleet, 6, Duration::from_millis(500)).await;
     let workers = [worker(&fleet), worker(&fleet)];
     submit_many(&fleet, "d", 300).await;
@@ -113,7 +127,7 @@ pub(super) async fn nobody_pays_for<T>(outage: impl AsyncFnOnce(&PrivatePostgres
     })
     .await;
 
-    let _kept = outage(&postgres, &proxy).await;
+    let _kept = outage(&postgres, &proxies).await;
 
     all_finish(&fleet, 300).await;
     assert_eq!(count_of(&fleet, "select count(*) from events where kind = 'finished'").await, 300, "finished events");

@@ -28,12 +28,12 @@ async fn synchronous_standby(primary: &PrivatePostgres) -> PrivatePostgres {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promotion_beyond_the_lease_reaps_no_worker() {
-    nobody_pays_for(async |primary, proxy| {
+    nobody_pays_for(async |primary, proxies| {
         let standby = synchronous_standby(primary).await;
         primary.kill().await.unwrap();
         // The outage itself, not a wait for something.
         tokio::time::sleep(Duration::from_secs(8)).await;
-        proxy.set_upstream(standby.address());
+        proxies.move_to(&standby);
         standby.promote().await.unwrap();
         standby
     })
@@ -43,11 +43,11 @@ async fn promotion_beyond_the_lease_reaps_no_worker() {
 /// As a host without power: it closes no connection, and answers nothing. Connections to the new primary are new.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_primary_is_left_for_its_standby() {
-    nobody_pays_for(async |primary, proxy| {
+    nobody_pays_for(async |primary, proxies| {
         let standby = synchronous_standby(primary).await;
-        proxy.strand_connections();
+        proxies.workers.strand_connections();
         primary.kill().await.unwrap();
-        proxy.set_upstream(standby.address());
+        proxies.move_to(&standby);
         standby.promote().await.unwrap();
         standby
     })

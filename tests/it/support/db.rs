@@ -41,6 +41,21 @@ impl TestDb {
         db
     }
 
+    /// The migrated default database of a dedicated server.
+    pub(crate) async fn create_default_on(server_url: &str) -> Self {
+        let mut connection = connect(server_url).await;
+        schema::migrate(&mut connection).await.expect("migrate the database");
+        connection.close().await.expect("close the connection");
+        Self::existing(server_url).await
+    }
+
+    /// A database that is there, on a dedicated server.
+    pub(crate) async fn existing(url: &str) -> Self {
+        let options = PgConnectOptions::from_str(url).expect("a database url");
+        let name = options.get_database().expect("the url names a database").to_owned();
+        Self::open(options, name, false).await
+    }
+
     /// An empty database without migrations.
     pub(crate) async fn empty() -> Self {
         let mut db = Self::create_in(admin_url().await, None).await;
@@ -55,6 +70,10 @@ impl TestDb {
         execute(&mut admin, format!("create database {name}{from}")).await;
         admin.close().await.expect("close the administrator's connection");
         let options = PgConnectOptions::from_str(server_url).expect("a database url").database(&name);
+        Self::open(options, name, template.is_some()).await
+    }
+
+    async fn open(options: PgConnectOptions, name: String, shared: bool) -> Self {
         let url = options.to_url_lossy().to_string();
         let pool = PgPoolOptions::new()
             .max_connections(10)
@@ -62,7 +81,7 @@ impl TestDb {
             .connect_with(options)
             .await
             .expect("connect to the test database");
-        Self { url, pool, name, shared: template.is_some() }
+        Self { url, pool, name, shared }
     }
 }
 
