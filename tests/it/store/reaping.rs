@@ -55,6 +55,29 @@ async fn expired_lease_is_reclaimed_once() {
     world.check().await;
 }
 
+/// As after the restore of a dump: claimed two hours ago, by a worker whose lease ran out a minute later.
+#[tokio::test]
+async fn time_without_a_holder_is_not_active() {
+    let world = World::create().await;
+    world.submit(1).await;
+    world.worker().await.claim_one().await;
+    sqlx::raw_sql(
+        "update executions
+         set claimed_at = claimed_at - interval '2 hours', active_until = active_until - interval '2 hours';
+         update worker_heartbeats set expires_at = clock_timestamp() - interval '119 minutes'",
+    )
+    .execute(world.pool())
+    .await
+    .unwrap();
+    assert_eq!(bury(&world.store, Duration::ZERO).await.len(), 1);
+    assert_eq!(world.store.reap(10).await.unwrap().len(), 1);
+    let active: f64 = sqlx::query_scalar("select extract(epoch from active_time)::float8 from executions")
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+    assert!((59.0..90.0).contains(&active), "{active} s");
+}
+
 #[tokio::test]
 async fn young_server_declares_no_worker_dead() {
     let world = World::create().await;

@@ -10,8 +10,14 @@ orphan as materialized (
         e.created_at,
         e.event_seq, e.cancel_requested_at, e.crash_count + 1 as crashes, e.definition_version_id, e.agent_version_id,
         e.queue,
-        e.deadline_at, e.parent_id is not null as is_child, dead.suspects, dead.host, dead.build, dead.memory_bytes
-    from workers dead join executions e on e.worker_id = dead.id
+        e.deadline_at, e.parent_id is not null as is_child, dead.suspects, dead.host, dead.build, dead.memory_bytes,
+        -- Time without a holder: hours after a restore, or if no worker was left to reap.
+        greatest(clock_timestamp() - lease.expires_at, interval '0') as unheld
+    from workers dead
+    join executions e on e.worker_id = dead.id
+    left join lateral (
+        select h.expires_at from worker_heartbeats h where h.worker_id = dead.id order by h.expires_at desc limit 1
+    ) lease on true
     where dead.dead_at is not null and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     limit $1
     for update of e skip locked
@@ -174,7 +180,7 @@ set status = case when v.failure_code is null then 'IN_PROGRESS' else 'FAILED' e
     failure_code = v.failure_code,
     crash_count = v.crashes,
     lane = case when v.crashes >= 3 then 2 when v.crashes = 2 then 1 else 0 end,
-    active_time = e.active_time + (v.now - v.claimed_at),
+    active_time = e.active_time + greatest(v.now - v.unheld - v.claimed_at, interval '0'),
     event_seq = e.event_seq + 1
 from verdict v
 where e.id = v.id
