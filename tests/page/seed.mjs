@@ -25,6 +25,7 @@ export const client = (url, key) => {
     return text ? JSON.parse(text) : null;
   };
   return {
+    key,
     get: (path) => request("GET", path),
     post: (path, body) => request("POST", path, body),
     put: (path, body) => request("PUT", path, body),

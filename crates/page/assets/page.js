@@ -228,7 +228,8 @@
       try { await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined); done += 1; }
       catch (error) { const why = error.problem?.code || error.message; refused.set(why, (refused.get(why) || 0) + 1); }
     }
-    for (const box of all("main input[type=checkbox]:checked")) box.checked = false;
+    for (const box of all("main input[type=checkbox]:checked", document).filter((box) => !box.closest("form"))) box.checked = false;
+    showBulk();
     say([`${done} done`, ...[...refused].map(([why, n]) => `${n} refused: ${why}`)].join(", "));
     await refresh();
   };

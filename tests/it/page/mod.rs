@@ -1,5 +1,6 @@
 //! The page: signing in, every screen, what it refuses.
 
+mod browser;
 mod screens;
 mod sign_in;
 
