@@ -32,7 +32,8 @@ const DRAIN: u64 = 600;
 enum Metric {
     /// `workers_wanted` of `GET /v1/fleet/demand`, target 1.
     WorkersWanted,
-    /// Executions that wait for a worker, as a query of KEDA's scaler `postgresql` counts them; target: the concurrency.
+    /// Executions that wait for a worker, as a query of KEDA's scaler `postgresql` counts them. The target is the
+    /// concurrency.
     Backlog,
 }
 

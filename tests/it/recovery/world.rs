@@ -142,7 +142,7 @@ impl World {
         plain.memory.enabled = Some(false);
         self.fleet.store.put_shared_agent(&plain).await.unwrap();
         self.fleet.apply(&one, &definition("d", &[])).await;
-        let concurrency = vec![ConcurrencySpec { key: "one".into(), limit: 1 }];
+        let concurrency = vec![ConcurrencySpec { key: "definition".into(), limit: 1 }];
         self.fleet.apply(&one, &DefinitionSpec { concurrency, ..definition("one", &[]) }).await;
         self.fleet.store.put_agent_definition().await.unwrap();
     }
