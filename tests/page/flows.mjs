@@ -1,5 +1,6 @@
 // What people do on the page. Each flow gets a tab that is signed in, and fails with an exception.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { until } from "./seed.mjs";
 
 const SOON = 15000;
@@ -41,7 +42,7 @@ export const liveFlows = {
     await page.evaluate(() => { window.sameTab = true; });
     await page.getByLabel("Message").fill("Is a new lid <b>included</b>?");
     await page.getByRole("button", { name: "Send" }).click();
-    await shows(page, ".said.user", "Is a new lid <b>included</b>?");
+    await shows(page, ".said.user", "Is a new lid <b>included</b>?", LIVE);
     await shows(page, ".said.assistant", "You wrote: Is a new lid <b>included</b>?", LIVE);
     assert.equal(await page.evaluate(() => window.sameTab), true);
     assert.equal(await page.locator(".said b").filter({ hasText: "included" }).count(), 0);
@@ -126,9 +127,11 @@ export const flows = {
     made.decided = id;
   },
 
-  async "a question is answered through its form"(page, { api, made }) {
+  async "a question is answered through its form"(page, { api }) {
     await page.goto("/questions?state=waiting");
     await page.getByRole("link", { name: /^For how many people/ }).last().click();
+    await page.waitForURL(/\/questions\//);
+    const id = page.url().split("/").pop();
     await page.getByLabel(/^people/).fill("9999");
     await page.getByRole("button", { name: "Answer" }).click();
     await shows(page, "label:has([name='answer.people']) .wrong", "maximum of 500");
@@ -139,8 +142,7 @@ export const flows = {
     await page.getByRole("button", { name: "Answer" }).click();
     await page.waitForURL(/\/executions\//);
     await shows(page, ".head .chip", "FINISHED", LIVE);
-    const id = page.url().split("/").pop();
-    const { answer } = (await api.get(`/v1/questions?execution=${id}`)).questions[0];
+    const { answer } = await api.get(`/v1/questions/${id}`);
     assert.deepEqual(answer, { people: 12, food: "vegetarian", music: true });
   },
 
@@ -163,7 +165,6 @@ export const flows = {
     // The lines for a shell do the same.
     const line = async (id) => (await page.locator(id).textContent()).trim();
     const env = { ...process.env, LONGHAUL_URL: url, LONGHAUL_API_KEY: api.key };
-    const { execFileSync } = await import("node:child_process");
     const posted = JSON.parse(execFileSync("sh", ["-c", await line("#as-curl")], { env }));
     assert.deepEqual(posted.input, input);
     const cli = (await line("#as-cli")).replace(/^longhaul /, `'${program}' --json `);
@@ -229,6 +230,7 @@ export const flows = {
     await page.keyboard.press("?");
     await page.locator("dialog#keys-help[open]").waitFor();
     await page.keyboard.press("Escape");
+    await page.locator("dialog#keys-help[open]").waitFor({ state: "hidden" });
     await page.keyboard.press("/");
     assert.equal(await page.evaluate(() => document.activeElement.name), "q");
     await page.keyboard.type("translation");

@@ -163,6 +163,8 @@
       say(form.dataset.done || "Done.");
       form.reset();
       await refresh();
+      // What it set off shows soon, before the next update.
+      for (const later of [1000, 3000]) setTimeout(() => { if (!isBusy()) refresh(); }, later);
     } catch (error) {
       showProblem(form, error);
     } finally {
@@ -228,7 +230,7 @@
       try { await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined); done += 1; }
       catch (error) { const why = error.problem?.code || error.message; refused.set(why, (refused.get(why) || 0) + 1); }
     }
-    for (const box of all("main input[type=checkbox]:checked", document).filter((box) => !box.closest("form"))) box.checked = false;
+    for (const box of all("main table input[type=checkbox]:checked")) box.checked = false;
     showBulk();
     say([`${done} done`, ...[...refused].map(([why, n]) => `${n} refused: ${why}`)].join(", "));
     await refresh();
