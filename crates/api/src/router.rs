@@ -15,9 +15,9 @@ use crate::{
     error::ApiError,
     middleware, page_session,
     routes::{
-        audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health, human_requests, indexes,
-        keys, limits, memory, overview, platform, projects, providers, quarantine, schedules, sessions, skills,
-        webhooks, whoami, workers,
+        audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health, human_requests,
+        indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules, sessions,
+        skills, webhooks, whoami, workers,
     },
     state::ApiState,
     unread_body,

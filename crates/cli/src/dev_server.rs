@@ -130,7 +130,7 @@ impl DevServer {
         let open = ApiOptions { page, max_streams: config.api.streams_max, ..ApiOptions::default() };
         let (api_config, api_store, api_shutdown) = (config.clone(), store.clone(), shutdown.clone());
         roles.spawn(async move {
-            let served = compose::serve_api(&api_config, api_store, open, listener, api_shutdown).await;
+            let served = Box::pin(compose::serve_api(&api_config, api_store, open, listener, api_shutdown)).await;
             served.context("the api ended")
         });
         let worker_config = config.clone();

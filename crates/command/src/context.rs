@@ -18,7 +18,7 @@ pub struct Context {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     pub json: bool,
-    /// Colours in the output; auto: on a terminal, unless NO_COLOR is set
+    /// Colours in the output; auto: on a terminal, unless `NO_COLOR` is set
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
     pub color: ColorChoice,
 }

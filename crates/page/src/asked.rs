@@ -64,7 +64,7 @@ impl Asked {
             let next = match &answer[pages.next] {
                 Value::Null => break,
                 Value::String(text) => text.clone(),
-                other => other.to_string(),
+                other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
             };
             let next: String =
                 form_urlencoded::Serializer::new(String::new()).append_pair(pages.parameter, &next).finish();

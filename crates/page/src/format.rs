@@ -90,10 +90,7 @@ fn money(value: &Value) -> String {
 }
 
 fn number(value: &Value) -> String {
-    match value.kind() {
-        ValueKind::Number => grouped(&value.to_string()),
-        _ => "–".into(),
-    }
+    if value.kind() == ValueKind::Number { grouped(&value.to_string()) } else { "–".into() }
 }
 
 /// Groups the digits before the point by three.

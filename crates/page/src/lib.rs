@@ -57,7 +57,6 @@ impl std::ops::Deref for PageState {
 }
 
 /// Routes of the page over `api`, the routes of the API.
-#[must_use]
 pub fn router(api: Router, options: PageOptions) -> Router {
     let live = Arc::new(Semaphore::new(MAX_LIVE));
     let state = PageState(Arc::new(Shared { api, local_key: options.local_key, live }));

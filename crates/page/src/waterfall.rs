@@ -3,6 +3,8 @@
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
+use longhaul_shared::clock::{Clock, SystemClock};
+
 use crate::{
     format::{readable_span, seconds_between},
     value::{items, member},
@@ -23,7 +25,7 @@ impl Window {
     }
 
     fn row(&self, kind: &str, from: DateTime<Utc>, to: Option<DateTime<Utc>>, of: Value) -> Value {
-        let end = to.unwrap_or_else(Utc::now);
+        let end = to.unwrap_or_else(now);
         let (x, width) = self.bar(from, end);
         context! {
             kind, of, x => format!("{x:.2}"), width => format!("{width:.2}"),
@@ -32,12 +34,16 @@ impl Window {
     }
 }
 
+fn now() -> DateTime<Utc> {
+    SystemClock::default().now()
+}
+
 /// `waterfall(e, attempts, steps)`: the rows in order of time. A row has `kind` (`wait`, `attempt` or `step`), `of`
 /// (the attempt, the step or the wait's reason), `x` and `width` in percent, and `span`.
 pub(crate) fn rows(execution: &Value, attempts: &Value, steps: &Value) -> Vec<Value> {
     let Some(from) = instant(execution, "created_at") else { return Vec::new() };
     let end = instant(execution, "finished_at");
-    let window = Window { from, seconds: seconds_between(from, end.unwrap_or_else(Utc::now)).max(0.001) };
+    let window = Window { from, seconds: seconds_between(from, end.unwrap_or_else(now)).max(0.001) };
     let (attempts, steps) = (items(attempts), items(steps));
     let mut steps = steps.into_iter().peekable();
     let mut rows = Vec::new();

@@ -172,7 +172,7 @@ mod tests {
     fn recipients_are_addresses_alone() {
         let read = |url: &str| recipients(url).map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>());
         assert_eq!(read("mailto:a+b@example.org,c@example.org").unwrap(), ["a+b@example.org", "c@example.org"]);
-        let many = format!("mailto:{}", vec!["a@example.org"; 11].join(","));
+        let many = format!("mailto:{}", ["a@example.org"; 11].join(","));
         let refused = [
             "mailto:",
             "a@example.org",

@@ -15,7 +15,7 @@ async fn unfit_channels_are_refused() {
         body[field] = value;
         body
     };
-    let many = format!("mailto:{}", vec!["ada@example.org"; 11].join(","));
+    let many = format!("mailto:{}", ["ada@example.org"; 11].join(","));
     for (body, path) in [
         (with(&slack, "signing_secret", json!(null)), "/signing_secret"),
         (with(&slack, "signing_secret", json!("short")), "/signing_secret"),

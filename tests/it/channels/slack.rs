@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use axum::{Json, Router, extract::State, http::StatusCode, http::Uri, routing::post};
-use chrono::Utc;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_webhooks::{Channels, slack};
 use tokio_util::task::AbortOnDropHandle;
 use url::form_urlencoded;
@@ -94,7 +94,7 @@ pub(super) async fn send(api: &TestApi, body: &str, timestamp: i64, signature: &
 }
 
 async fn press(api: &TestApi, body: &str) -> (u16, String) {
-    let now = Utc::now().timestamp();
+    let now = SystemClock::default().now().timestamp();
     send(api, body, now, &slack::sign(SECRET, now, body.as_bytes())).await
 }
 
@@ -130,7 +130,7 @@ async fn doubled_late_and_replayed_clicks_decide_once() {
     let request = desk.approval().await;
     let message = slack.until("/services/T0/B0/hidden", 1).await.remove(0);
     let (approve, reject) = (button(&message, "approve"), button(&message, "reject"));
-    let now = Utc::now().timestamp();
+    let now = SystemClock::default().now().timestamp();
     let body = click(&slack, &approve, "ada");
     // Late by Slack's rule, early, signed with another secret, for another body, or not at all: nothing is decided.
     let forged = [
@@ -177,7 +177,7 @@ async fn button_of_another_tenant_or_of_none_is_refused() {
     let request = desk.approval().await;
     let message = slack.until("/services/T0/B0/hidden", 1).await.remove(0);
     let value = button(&message, "approve");
-    let (body, now) = (click(&slack, &value, "eve"), Utc::now().timestamp());
+    let (body, now) = (click(&slack, &value, "eve"), SystemClock::default().now().timestamp());
     let signed = slack::sign("a secret of the rival", now, body.as_bytes());
     assert_eq!(send(&desk.api, &body, now, &signed).await, (401, "invalid_signature".to_owned()));
     for at in [0, 43, 70, 90, 120, value.len() - 2] {

@@ -1,6 +1,6 @@
 //! Slack's own verifier of requests, `slack_sdk.signature.SignatureVerifier` of PyPI, agrees with ours.
 
-use chrono::Utc;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_webhooks::slack;
 use tokio::io::AsyncWriteExt;
 
@@ -43,7 +43,7 @@ async fn slacks_verifier_agrees_on_every_click() {
     let request = desk.approval().await;
     let message = fake.until("/services/T0/B0/hidden", 1).await.remove(0);
     let body = click(&fake, &button(&message, "approve"), "ada ü 😀");
-    let now = Utc::now().timestamp();
+    let now = SystemClock::default().now().timestamp();
     let sign = |timestamp, body: &str| slack::sign(SECRET, timestamp, body.as_bytes());
     let mut requests: Vec<(i64, String, String)> = [0, -290, 290, -310, 310, -86_400]
         .into_iter()
@@ -58,7 +58,7 @@ async fn slacks_verifier_agrees_on_every_click() {
     let theirs = ask(&python, &requests).await;
     for ((timestamp, body, signature), (generated, accepts)) in requests.iter().zip(&theirs) {
         assert_eq!(&sign(*timestamp, body), generated, "{timestamp}");
-        let ours = slack::verifies(SECRET, *timestamp, signature, body.as_bytes(), Utc::now());
+        let ours = slack::verifies(SECRET, *timestamp, signature, body.as_bytes(), SystemClock::default().now());
         assert_eq!(ours, *accepts, "{timestamp} {signature}");
         // A body without a button is refused before its signature is looked at.
         if body.starts_with("payload=%7B") {

@@ -28,6 +28,8 @@ use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use uuid::Uuid;
 
+use crate::clock::{Clock, SystemClock};
+
 const TRACEPARENT: &str = "traceparent";
 
 /// Returns the `traceparent` of the current span. `None` if this process exports no traces; a caller that received
@@ -73,7 +75,7 @@ impl AttemptIds<'_> {
 
     /// Exports the span of an attempt whose worker died, with all its `attributes`.
     pub fn export_lost(self, name: String, ran: Duration, attributes: Vec<KeyValue>) {
-        let (now, tracer) = (SystemTime::now(), global::tracer(super::TRACER));
+        let (now, tracer) = (SystemTime::from(SystemClock::default().now()), global::tracer(super::TRACER));
         let parent = self.traceparent.map_or_else(Context::new, context_of);
         let builder = tracer
             .span_builder(name)

@@ -11,10 +11,14 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 
-use crate::memory::resident;
+use crate::{
+    clock::{Clock, SystemClock},
+    memory::resident,
+};
 
 /// Start of the process: telemetry starts first.
-static STARTED: LazyLock<Duration> = LazyLock::new(|| SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+static STARTED: LazyLock<Duration> =
+    LazyLock::new(|| SystemTime::from(SystemClock::default().now()).duration_since(UNIX_EPOCH).unwrap_or_default());
 
 /// Remembers the start of the process.
 pub(super) fn started() {

@@ -36,11 +36,11 @@ pub struct Metric {
 const START: Kind = Kind::Histogram(&[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0,
 ]);
-/// 10 ms to 82 s as in the GenAI conventions, and on to the longest replies of reasoning models.
+/// 10 ms to 82 s as in the `GenAI` conventions, and on to the longest replies of reasoning models.
 const CALL: Kind = Kind::Histogram(&[
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 327.68, 655.36,
 ]);
-/// Labels of model calls, by the GenAI conventions.
+/// Labels of model calls, by the `GenAI` conventions.
 const MODEL: &[&str] = &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model"];
 const FAILED_MODEL: &[&str] = &["gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model", "error_type"];
 const TOKENS: &[&str] =

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::clock::{Clock, SystemClock};
 
 const MOMENT: Duration = Duration::from_millis(3);
 const ASKED: AskedModel<'_> = AskedModel { provider: "scripted", model: "m-1" };
@@ -180,7 +181,7 @@ fn process_metrics_have_plausible_values() {
     assert!(value("process_resident_memory_bytes") > 1e6);
     assert!(value("process_open_fds") >= 3.0 && value("process_max_fds") >= value("process_open_fds"));
     let started = value("process_start_time_seconds");
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    let now = SystemClock::default().now().timestamp_millis() as f64 / 1_000.0;
     assert!((now - 86_400.0..=now).contains(&started), "{started}");
 }
 
