@@ -57,6 +57,13 @@ impl Principal {
         }
     }
 
+    /// Names the caller as the actor of the request's row in the audit log.
+    pub(crate) fn act_in(&mut self, slot: &AuditSlot) {
+        let key = self.key();
+        slot.name_actor(Actor { kind: ActorKind::Key, id: key.id.0, name: key.name.clone(), tenant: key.tenant_id });
+        self.audit = Some(slot.clone());
+    }
+
     /// The caller's role in agent access policy.
     pub(crate) fn role(&self) -> &'static str {
         if self.key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
@@ -79,14 +86,7 @@ impl FromRequestParts<ApiState> for Principal {
             of_session(parts, state).await?
         };
         if let Some(slot) = parts.extensions.get::<AuditSlot>() {
-            let key = principal.key();
-            slot.name_actor(Actor {
-                kind: ActorKind::Key,
-                id: key.id.0,
-                name: key.name.clone(),
-                tenant: key.tenant_id,
-            });
-            principal.audit = Some(slot.clone());
+            principal.act_in(slot);
         }
         Ok(principal)
     }

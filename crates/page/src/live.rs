@@ -17,8 +17,9 @@ use crate::{PageState, asked::Asked, render};
 
 /// Least time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// A screen that takes long to read is read less often: a look takes at most this share of the time.
-const SHARE: u32 = 200;
+/// A screen that takes long to read is read less often: a look takes a hundredth of the time, or [`SLOWEST`] passes.
+const SHARE: u32 = 100;
+const SLOWEST: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 struct Following {
@@ -46,7 +47,7 @@ async fn next(mut following: Following) -> Option<(Result<Event, Infallible>, Fo
         let began = Instant::now();
         let values = following.asked.values(&following.state).await.ok()?;
         let main = render::main(following.asked.screen.template, &values);
-        following.pause = LOOK.max(began.elapsed() * SHARE);
+        following.pause = (began.elapsed() * SHARE).clamp(LOOK, SLOWEST);
         if main != following.sent {
             let event = Event::default().event("main").data(&main);
             following.sent = main;

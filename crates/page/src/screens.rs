@@ -74,6 +74,8 @@ const EXECUTION_FILTERS: &[&str] = &[
     TENANTS[2],
 ];
 const REQUEST_FILTERS: &[&str] = &["state", "agent", "cursor", TENANTS[0], TENANTS[1], TENANTS[2]];
+const AUDIT_FILTERS: &[&str] =
+    &["actor", "route", "target", "since", "until", "cursor", TENANTS[0], TENANTS[1], TENANTS[2]];
 /// Keys for completion in filters and forms.
 const DEFINITIONS: Read = read("definitions", "/v1/definitions?limit=200").optional();
 const AGENTS: Read = read("agents", "/v1/agents?limit=200").optional();
@@ -91,6 +93,7 @@ pub(crate) const SCREENS: &[Screen] = &[
             read("providers", "/v1/providers/health").optional(),
             read("demand", "/v1/fleet/demand").optional(),
             read("schedules", "/v1/schedules?limit=200").optional(),
+            read("projects", "/v1/projects?status=awaiting_approval&limit=10").optional(),
             read("failed", "/v1/executions?status=FAILED&limit=8").passing(&TENANTS),
         ],
     },
@@ -237,7 +240,15 @@ pub(crate) const SCREENS: &[Screen] = &[
     Screen {
         path: "/workers",
         template: "workers.html",
-        reads: &[read("list", "/v1/workers").optional(), read("demand", "/v1/fleet/demand").optional()],
+        reads: &[
+            read("list", "/v1/workers").passing(&["after"]).optional(),
+            read("demand", "/v1/fleet/demand").optional(),
+        ],
+    },
+    Screen {
+        path: "/workers/{id}",
+        template: "worker.html",
+        reads: &[read("w", "/v1/workers/{id}").passing(&["after"])],
     },
     Screen {
         path: "/limits",
@@ -259,11 +270,11 @@ pub(crate) const SCREENS: &[Screen] = &[
             read("deliveries", "/v1/webhooks/{id}/deliveries?limit=50").passing(&["state", "before"]),
         ],
     },
-    Screen { path: "/keys", template: "keys.html", reads: &[read("list", "/v1/keys").optional()] },
+    Screen { path: "/keys", template: "keys.html", reads: &[read("list", "/v1/keys").passing(&["cursor"]).optional()] },
     Screen {
         path: "/audit",
         template: "audit.html",
-        reads: &[read("list", "/v1/audit").passing(&["cursor"]).optional()],
+        reads: &[read("list", "/v1/audit").passing(AUDIT_FILTERS).optional()],
     },
 ];
 

@@ -62,12 +62,11 @@ pub(crate) fn rows(execution: &Value, attempts: &Value, steps: &Value) -> Vec<Va
             Some(member(&attempt, "wait_reason")).filter(|reason| !reason.is_none()).unwrap_or_else(|| "worker".into());
     }
     // What follows the last attempt that ended: one under way, or a wait.
-    let held = member(execution, "status").as_str() == Some("IN_PROGRESS");
-    let is_open = end.is_none();
-    if held {
+    let (wait_reason, is_open) = (member(execution, "wait_reason"), end.is_none());
+    if is_open && wait_reason.is_none() {
         rows.push(window.row("attempt", waits_since, None, context! { outcome => "running" }));
     } else if is_open {
-        rows.push(window.row("wait", waits_since, None, member(execution, "wait_reason")));
+        rows.push(window.row("wait", waits_since, None, wait_reason));
     }
     rows.extend(steps.filter_map(|step| step_row(&window, step)));
     rows
@@ -85,6 +84,21 @@ fn instant(of: &Value, name: &str) -> Option<DateTime<Utc>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parked_execution_waits_after_its_attempt() {
+        let execution =
+            context! { created_at => "2026-01-01T00:00:00Z", status => "IN_PROGRESS", wait_reason => "approval" };
+        let attempts = Value::from(vec![context! {
+            number => 1, started_at => "2026-01-01T00:00:01Z", ended_at => "2026-01-01T00:00:02Z", wait_reason => "approval",
+        }]);
+        let rows = rows(&execution, &attempts, &Value::UNDEFINED);
+        let last = rows.last().unwrap();
+        assert_eq!(
+            (member(last, "kind").to_string(), member(last, "of").to_string()),
+            ("wait".into(), "approval".into())
+        );
+    }
 
     #[test]
     fn waits_attempts_and_steps_follow_in_time() {

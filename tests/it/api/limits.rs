@@ -59,7 +59,7 @@ async fn tenant_sets_own_limits_and_operator_shared_ones() {
 async fn invalid_limits_are_refused_with_paths() {
     let api = TestApi::start().await;
     for (key, body) in [
-        ("queue", json!({"limit": 1})),
+        ("worker", json!({"limit": 1})),
         ("metadata.", json!({"limit": 1})),
         ("tenant", json!({})),
         ("tenant", json!({"limit": -1})),

@@ -13,7 +13,11 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::support::{api::Answer, fleet::PATIENCE, wait::eventually};
+use crate::support::{
+    api::Answer,
+    fleet::PATIENCE,
+    wait::{SOON, eventually},
+};
 
 /// Prints its port, and then each mail as a line.
 const SERVER: &str = r#"
@@ -160,6 +164,17 @@ async fn link_asks_first_and_decides_once() {
     assert_eq!(shown["decided_by"]["person"], "ada@example.org");
     assert_eq!(desk.decisions(request.execution_id).await, 1);
     assert_eq!(desk.worker.claim_one().await.id, request.execution_id);
+    // A row of the audit log names the approval, and not the link.
+    let auditor = desk.api.caller("acme", &[Scope::AuditRead]).await;
+    let rows = eventually("a row for each decision", SOON, async || {
+        let log = auditor.get("/v1/audit?route=/v1/channels/email/{ticket}").await;
+        let entries = log.body["entries"].as_array().cloned().unwrap_or_default();
+        if entries.len() == 3 { Ok(entries) } else { Err(log.text) }
+    })
+    .await;
+    for row in rows {
+        assert_eq!(row["target"], request.id.to_string(), "{row}");
+    }
 }
 
 #[tokio::test]

@@ -230,7 +230,7 @@ async fn channel_decides_no_more_than_its_key_may() {
     let body = click(&slack, &button(&message, "approve"), "ada");
     assert_eq!(press(&reader.api, &body).await.0, 200);
     let answer = slack.until("/actions/T0/answer", 2).await.remove(1);
-    assert!(answer["text"].as_str().unwrap().contains("unknown or revoked"), "{answer}");
+    assert!(answer["text"].as_str().unwrap().contains("unknown, revoked or expired"), "{answer}");
     for request in [own, others] {
         assert_eq!(reader.shown(&request).await["state"], "waiting");
     }

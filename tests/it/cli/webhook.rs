@@ -36,7 +36,7 @@ async fn webhooks_are_managed_from_the_shell() {
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_are_created_from_the_shell() {
     let mut fleet = Fleet::start().await;
-    fleet.set("LONGHAUL_SECRET_KEYS", "keys of the test for secrets, 32 characters");
+    fleet.set("LONGHAUL_SECRET_KEYS", "a key of the test that seals secrets");
     let shell = Shell::open(&mut fleet).await;
     let url = "https://hooks.slack.com/services/T0/B0/x";
     let secret = "8f742231b10e8888abcd99yyyzzz85a5";

@@ -99,8 +99,8 @@ async fn catalogue(world: &World) -> Value {
             where c.relnamespace = 'public'::regnamespace
         ),
         'sequences', (select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences),
-        'keys', (select count(*) from api_keys), 'events', (select count(*) from events),
-        'steps', (select count(*) from steps), 'migrations', (select count(*) from _sqlx_migrations)
+        'events', (select count(*) from events), 'steps', (select count(*) from steps),
+        'migrations', (select count(*) from _sqlx_migrations)
     )";
     world.fleet.json(sql).await
 }

@@ -2,7 +2,7 @@
 //! scanners of mail follow links; its form does.
 
 use axum::{
-    Form,
+    Extension, Form,
     extract::{State, rejection::FormRejection},
     http::StatusCode,
     response::{Html, IntoResponse, Response},
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use super::Choice;
 use crate::{
+    audit::AuditSlot,
     error::{ApiError, ApiResult},
     extract::Path,
     page_session::SameSite,
@@ -68,6 +69,7 @@ pub(crate) async fn ask(State(state): State<ApiState>, Path(ticket): Path<String
 pub(crate) async fn decide(
     State(state): State<ApiState>,
     Path(ticket): Path<String>,
+    Extension(audit): Extension<AuditSlot>,
     _: SameSite,
     form: Result<Form<Decision>, FormRejection>,
 ) -> ApiResult<Response> {
@@ -81,7 +83,7 @@ pub(crate) async fn decide(
         Button::Approve => Verdict::Approve,
         Button::Reject => Verdict::Reject,
     };
-    let choice = Choice { ticket: &link.ticket, verdict, person: link.person, reason };
+    let choice = Choice { ticket: &link.ticket, verdict, person: link.person, reason, audit };
     match super::decide(&state, &link.channel, choice).await {
         Ok(request) => Ok(page(request, None)),
         Err(error) if error.status().is_server_error() => Err(error),

@@ -17,6 +17,7 @@ use longhaul_webhooks::ticket::Ticket;
 
 use super::human_requests::{self, may_decide};
 use crate::{
+    audit::AuditSlot,
     auth,
     error::{ApiError, ApiResult},
     state::ApiState,
@@ -41,6 +42,8 @@ pub(crate) struct Choice<'a> {
     pub(crate) verdict: Verdict,
     pub(crate) person: String,
     pub(crate) reason: Option<String>,
+    /// The request's row in the audit log.
+    pub(crate) audit: AuditSlot,
 }
 
 /// Decides with the channel's key.
@@ -48,7 +51,10 @@ pub(crate) struct Choice<'a> {
 /// # Errors
 /// The key was revoked or may not decide, or nothing waits any more.
 pub(crate) async fn decide(state: &ApiState, channel: &Channel, choice: Choice<'_>) -> ApiResult<HumanRequest> {
-    let principal = auth::by_id(state, channel.key).await?;
+    let mut principal = auth::by_id(state, channel.key).await?;
+    principal.act_in(&choice.audit);
+    // In place of the path, which is the ticket of a link.
+    choice.audit.name_target(choice.ticket.request.to_string());
     principal.need(Scope::ApprovalsDecide)?;
     let request = approval(state, choice.ticket).await?;
     may_decide(state, &principal, &request, &choice.ticket.hash).await?;

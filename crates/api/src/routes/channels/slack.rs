@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use axum::{
+    Extension,
     body::Body,
     extract::State,
     http::{HeaderMap, StatusCode},
@@ -26,6 +27,7 @@ use url::{Url, form_urlencoded};
 
 use super::{Choice, approval, decide, find};
 use crate::{
+    audit::AuditSlot,
     body::{BODY_LIMIT, read_as},
     error::{ApiError, ApiResult},
     routes::human_requests::view::standing,
@@ -61,7 +63,12 @@ struct Action {
 
 /// Decides as the pressed button says. The message is changed to show who decided; a person who may not decide is told
 /// alone.
-pub(crate) async fn pressed(State(state): State<ApiState>, headers: HeaderMap, body: Body) -> ApiResult<StatusCode> {
+pub(crate) async fn pressed(
+    State(state): State<ApiState>,
+    Extension(audit): Extension<AuditSlot>,
+    headers: HeaderMap,
+    body: Body,
+) -> ApiResult<StatusCode> {
     let bytes = read_as(&headers, body, "application/x-www-form-urlencoded", BODY_LIMIT).await?;
     let interaction = read(&bytes).ok_or_else(|| ApiError::invalid("/payload", "is no interaction of Slack"))?;
     // The button says whose secret Slack signed with; neither is enough without the other.
@@ -74,7 +81,7 @@ pub(crate) async fn pressed(State(state): State<ApiState>, headers: HeaderMap, b
         // The link of an e-mail is no button.
         Right::Decide(_) => return Err(ApiError::InvalidButton),
     };
-    let choice = Choice { ticket: &ticket, verdict, person: interaction.user.shown(), reason: None };
+    let choice = Choice { ticket: &ticket, verdict, person: interaction.user.shown(), reason: None, audit };
     let answer = match decide(&state, &channel, choice).await {
         Ok(request) => replacement(request),
         Err(ApiError::AlreadyDecided(_)) => replacement(approval(&state, &ticket).await?),
