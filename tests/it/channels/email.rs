@@ -178,7 +178,7 @@ async fn link_asks_first_and_decides_once() {
 }
 
 #[tokio::test]
-async fn link_of_former_recipient_or_of_expired_approval_decides_nothing() {
+async fn link_of_former_recipient_or_expired_approval_decides_nothing() {
     let Some(server) = MailServer::start().await else { return };
     let desk = Desk::open().await;
     let id = channel(&desk.owner, "ada@example.org,bo@example.org").await;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ApiKeyId, TenantId};
+use serde_json::{Value, json};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
@@ -115,8 +116,22 @@ pub(super) fn kind(name: &str) -> Result<EndpointKind, StoreError> {
     EndpointKind::parse(name).ok_or_else(|| StoreError::Corrupt(format!("the kind of webhooks `{name}` is unknown")))
 }
 
-fn names(types: &[EventType]) -> Vec<String> {
-    types.iter().map(|of| of.as_str().to_owned()).collect()
+impl WrittenEndpoint<'_> {
+    /// Its columns, as the statements take them.
+    fn record(&self) -> Value {
+        json!({
+            "id": self.of.id,
+            "tenant_id": self.of.tenant.0,
+            "url": self.url,
+            "description": self.description,
+            "types": self.types.iter().map(|of| of.as_str()).collect::<Vec<_>>(),
+            "is_enabled": self.is_enabled,
+            "kind": self.kind.as_str(),
+            "sealed_url": self.sealed_url,
+            "sealed_secret": self.sealed_secret,
+            "key_id": self.key.map(|key| key.0),
+        })
+    }
 }
 
 impl Store {
@@ -135,22 +150,16 @@ impl Store {
                 id, tenant_id, url, description, types, created_at, disabled_at, disabled_because, kind, sealed_url,
                 sealed_secret, key_id
             )
-            select $1, $2, $3, $4, $5, t.now, case when not $6 then t.now end, case when not $6 then 'caller' end, $8,
-                $9, $10, $11
-            from (select longhaul_now() as now) t
-            where (select count(*) from webhook_endpoints where tenant_id = $2) < $7
+            select n.id, n.tenant_id, n.url, n.description, n.types, t.now, case when not n.is_enabled then t.now end,
+                case when not n.is_enabled then 'caller' end, n.kind, n.sealed_url, n.sealed_secret, n.key_id
+            from (select longhaul_now() as now) t, jsonb_to_record($1) as n (
+                id uuid, tenant_id uuid, url text, description text, types text[], is_enabled boolean, kind text,
+                sealed_url text, sealed_secret text, key_id uuid
+            )
+            where (select count(*) from webhook_endpoints w where w.tenant_id = n.tenant_id) < $2
             "#,
-            new.of.id,
-            new.of.tenant.0,
-            new.url,
-            new.description,
-            &names(new.types),
-            new.is_enabled,
+            new.record(),
             i64::from(max),
-            new.kind.as_str(),
-            new.sealed_url,
-            new.sealed_secret,
-            new.key.map(|key| key.0),
         )
         .execute(&mut *transaction)
         .await?;
@@ -195,24 +204,20 @@ impl Store {
     pub async fn replace_webhook(&self, new: &WrittenEndpoint<'_>) -> Result<bool, StoreError> {
         let done = sqlx::query!(
             r#"
-            update webhook_endpoints
-            set url = $3, description = $4, types = $5,
-                disabled_at = case when not $6 then coalesce(disabled_at, longhaul_now()) end,
-                disabled_because = case when not $6 then coalesce(disabled_because, 'caller') end,
+            update webhook_endpoints w
+            set url = n.url, description = n.description, types = n.types,
+                disabled_at = case when not n.is_enabled then coalesce(w.disabled_at, longhaul_now()) end,
+                disabled_because = case when not n.is_enabled then coalesce(w.disabled_because, 'caller') end,
                 failing_since = null, failures = 0, closed_until = null,
-                sealed_url = $8, sealed_secret = coalesce($9, sealed_secret), key_id = $10
-            where id = $1 and tenant_id = $2 and kind = $7
+                sealed_url = n.sealed_url, sealed_secret = coalesce(n.sealed_secret, w.sealed_secret),
+                key_id = n.key_id
+            from jsonb_to_record($1) as n (
+                id uuid, tenant_id uuid, url text, description text, types text[], is_enabled boolean, kind text,
+                sealed_url text, sealed_secret text, key_id uuid
+            )
+            where w.id = n.id and w.tenant_id = n.tenant_id and w.kind = n.kind
             "#,
-            new.of.id,
-            new.of.tenant.0,
-            new.url,
-            new.description,
-            &names(new.types),
-            new.is_enabled,
-            new.kind.as_str(),
-            new.sealed_url,
-            new.sealed_secret,
-            new.key.map(|key| key.0),
+            new.record(),
         )
         .execute(&self.pool)
         .await?;
