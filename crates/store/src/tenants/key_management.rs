@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{Store, StoreError};
 
-/// Keys of a tenant, those included that ended within [`KEEP_ENDED`].
+/// Keys of a tenant, those included that ended within 90 days.
 pub const MAX_KEYS: i64 = 1_000;
 /// Time for which a revoked or expired key is listed; the next new key of its tenant deletes it afterwards.
 const KEEP_ENDED: Duration = Duration::from_secs(90 * 24 * 3_600);
