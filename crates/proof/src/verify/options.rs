@@ -64,9 +64,11 @@ impl VerifyArgs {
         Mix::of(if self.with.is_empty() { Part::value_variants() } else { &self.with })
     }
 
-    /// The selected faults, each once.
+    /// The selected faults, each once. A promotion takes a second server, so it is done only when asked for.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
-        let asked = |kind: &FaultKind| self.faults.is_empty() || self.faults.contains(kind);
+        let asked = |kind: &FaultKind| {
+            if self.faults.is_empty() { *kind != FaultKind::PromoteStandby } else { self.faults.contains(kind) }
+        };
         FaultKind::ALL.into_iter().filter(asked).collect()
     }
 }
