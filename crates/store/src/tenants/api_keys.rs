@@ -187,14 +187,11 @@ fn random_base62(count: usize) -> Result<String, StoreError> {
     Ok(text)
 }
 
-impl Store {
-    /// The key with that hash, in any state.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn find_api_key(&self, hash: &[u8]) -> Result<Option<ApiKey>, StoreError> {
-        let row = sqlx::query_as!(
-            KeyRow,
+/// A query for rows of keys with their state, which ends with the given condition.
+macro_rules! select_keys {
+    ($condition:literal, $($bind:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            $crate::tenants::api_keys::KeyRow,
             r#"
             select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes,
                 case
@@ -204,12 +201,20 @@ impl Store {
                 end as "state!",
                 k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at
             from api_keys k join tenants t on t.id = k.tenant_id
-            where k.hash = $1
-            "#,
-            hash,
+            "# + $condition,
+            $($bind),+
         )
-        .fetch_optional(&self.pool)
-        .await?;
+    };
+}
+pub(super) use select_keys;
+
+impl Store {
+    /// The key with that hash, in any state.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn find_api_key(&self, hash: &[u8]) -> Result<Option<ApiKey>, StoreError> {
+        let row = select_keys!("where k.hash = $1", hash).fetch_optional(&self.pool).await?;
         Ok(row.map(ApiKey::from))
     }
 

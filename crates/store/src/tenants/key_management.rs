@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    api_keys::{ApiKey, IssuedKey, KeyRow, Pepper, Scope, random_key},
+    api_keys::{ApiKey, IssuedKey, Pepper, Scope, random_key, select_keys},
     scope::TenantScope,
 };
 use crate::{Store, StoreError};
@@ -151,17 +151,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<ApiKey>, StoreError> {
         let tenants = reach.ids();
-        let rows = sqlx::query_as!(
-            KeyRow,
+        let rows = select_keys!(
             r#"
-            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes,
-                case
-                    when k.revoked_at is not null then 'revoked'
-                    when k.expires_at <= longhaul_now() then 'expired'
-                    else 'active'
-                end as "state!",
-                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at
-            from api_keys k join tenants t on t.id = k.tenant_id
             where ($1::uuid[] is null or k.tenant_id = any ($1)) and (
                 $2::uuid is null
                 or (k.created_at, k.id) < (select last.created_at, last.id from api_keys last where last.id = $2)
@@ -184,19 +175,8 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn find_key_of(&self, reach: &TenantScope, id: ApiKeyId) -> Result<Option<ApiKey>, StoreError> {
         let tenants = reach.ids();
-        let row = sqlx::query_as!(
-            KeyRow,
-            r#"
-            select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes,
-                case
-                    when k.revoked_at is not null then 'revoked'
-                    when k.expires_at <= longhaul_now() then 'expired'
-                    else 'active'
-                end as "state!",
-                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at
-            from api_keys k join tenants t on t.id = k.tenant_id
-            where k.id = $2 and ($1::uuid[] is null or k.tenant_id = any ($1))
-            "#,
+        let row = select_keys!(
+            "where k.id = $2 and ($1::uuid[] is null or k.tenant_id = any ($1))",
             tenants.as_deref(),
             id.0,
         )
