@@ -10,9 +10,9 @@ use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
         api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor,
-        erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, project,
-        providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit, tool_results,
-        top_up, watch, webhook, why, with_servers, worker, workers,
+        erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
+        project, providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit,
+        tool_results, top_up, watch, webhook, whoami, why, with_servers, worker, workers,
     },
     exit,
 };
@@ -36,6 +36,8 @@ enum Command {
     Api(api::ApiArgs),
     Worker(worker::WorkerArgs),
     Workers(workers::WorkersArgs),
+    Overview(overview::OverviewArgs),
+    Whoami(whoami::WhoamiArgs),
     #[cfg(target_os = "linux")]
     Sandbox(sandbox::SandboxArgs),
     Migrate(migrate::MigrateArgs),
@@ -139,6 +141,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Api(args) => run::role(context.load(args.flags())?, "longhaul-api", api::run),
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
         Command::Workers(args) => run::plain(workers::run(args, context)),
+        Command::Overview(args) => run::plain(overview::run(args, context)),
+        Command::Whoami(args) => run::plain(whoami::run(args, context)),
         #[cfg(target_os = "linux")]
         Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),
         Command::Doctor(_) => run::plain(doctor::run(context.load(Vec::new())?, context)),

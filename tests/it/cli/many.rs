@@ -91,7 +91,7 @@ async fn definitions_agents_and_steps_are_listed() {
     shell.refused(&["search", "handbook", "notice"], 5, &["not_found"]).await;
     let completions = shell.done(&["completions", "bash"]).await;
     assert!(completions.contains("complete -F"));
-    assert!(["workers", "audit", "--color"].iter().all(|name| completions.contains(name)));
+    assert!(["workers", "audit", "overview", "whoami", "--color"].iter().all(|name| completions.contains(name)));
     assert!(shell.done(&["man"]).await.contains(".TH longhaul 1"));
 }
 
@@ -122,4 +122,15 @@ async fn errors_are_json_where_json_was_asked_for() {
     let unfit = shell.run(&["submit", "d", "--input", "{", "--json"]).await;
     let error: Value = serde_json::from_str(&unfit.err).unwrap_or_else(|_| panic!("{unfit:?}"));
     assert_eq!((unfit.code, &error["code"]), (2, &json!("usage")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overview_and_whoami_tell_what_the_page_tells() {
+    let mut fleet = Fleet::start().await;
+    let shell = Shell::open(&mut fleet).await;
+    let overview = shell.done(&["overview"]).await;
+    assert!(overview.starts_with("0 FAILED, 0 FINISHED, 0 IN_PROGRESS, 0 PENDING\n"), "{overview}");
+    let key = shell.done(&["whoami"]).await;
+    assert!(key.contains("tenant  ") && key.contains("executions:read"), "{key}");
+    assert!(shell.json(&["whoami"]).await["scopes"].is_array());
 }
