@@ -39,7 +39,15 @@ export const screens = (made) => [
   ["audit", "/audit"],
 ];
 
-const ARGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const ARGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 
 /** Starts the browser at `program`. */
 export const start = (program) => chromium.launch({ executablePath: program, args: ARGS });
@@ -48,7 +56,9 @@ export const start = (program) => chromium.launch({ executablePath: program, arg
 export const open = async (browser, url, problems, options = {}) => {
   const context = await browser.newContext({ baseURL: url, viewport: { width: 1280, height: 900 }, ...options });
   const page = await context.newPage();
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) problems.push(`${page.url()}: ${message.text()}`); });
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) problems.push(`${page.url()}: ${message.text()}`);
+  });
   page.on("pageerror", (error) => problems.push(`${page.url()}: ${error.message}`));
   return page;
 };

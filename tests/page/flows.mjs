@@ -7,7 +7,8 @@ const SOON = 15000;
 /** A screen that takes long to read is sent again less often: a busy machine takes its time. */
 const LIVE = 90000;
 /** Waits until the element shows a text. */
-const shows = (page, selector, text, timeout = SOON) => page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout });
+const shows = (page, selector, text, timeout = SOON) =>
+  page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout });
 const toast = (page, text) => shows(page, ".toast", text);
 const confirm = async (page, text, yes) => {
   await shows(page, "dialog[open] h2", text);
@@ -23,15 +24,27 @@ export const liveFlows = {
     await page.setViewportSize({ width: 1280, height: 500 });
     await page.goto(`/executions/${id}`);
     await live(page);
-    await page.evaluate(() => { window.sameTab = true; });
+    await page.evaluate(() => {
+      window.sameTab = true;
+    });
     await page.locator("#events summary").click();
     // The note above goes away, so what is read stays in its place on the screen.
     await page.evaluate(() => window.scrollTo(0, 150));
-    const look = () => page.evaluate(() => ({ scrolled: scrollY, top: Math.round(document.querySelector(".stats").getBoundingClientRect().top), rows: document.querySelectorAll("#events tbody tr").length, isSame: window.sameTab, isOpen: document.querySelector("#events").open }));
+    const look = () =>
+      page.evaluate(() => ({
+        scrolled: scrollY,
+        top: Math.round(document.querySelector(".stats").getBoundingClientRect().top),
+        rows: document.querySelectorAll("#events tbody tr").length,
+        isSame: window.sameTab,
+        isOpen: document.querySelector("#events").open,
+      }));
     const before = await look();
     await shows(page, ".head .chip", "FINISHED", LIVE);
     const after = await look();
-    assert.ok(after.rows > before.rows && after.isSame && after.isOpen && after.scrolled > 0, JSON.stringify([before, after]));
+    assert.ok(
+      after.rows > before.rows && after.isSame && after.isOpen && after.scrolled > 0,
+      JSON.stringify([before, after]),
+    );
     assert.ok(Math.abs(after.top - before.top) <= 2, JSON.stringify([before, after]));
     await page.setViewportSize({ width: 1280, height: 900 });
   },
@@ -39,7 +52,9 @@ export const liveFlows = {
   async "a session is a chat"(page, { made }) {
     await page.goto(`/sessions/${made.session}`);
     await live(page);
-    await page.evaluate(() => { window.sameTab = true; });
+    await page.evaluate(() => {
+      window.sameTab = true;
+    });
     await page.getByLabel("Message").fill("Is a new lid <b>included</b>?");
     await page.getByRole("button", { name: "Send" }).click();
     await shows(page, ".said.user", "Is a new lid <b>included</b>?", LIVE);
@@ -55,7 +70,7 @@ export const flows = {
     const all = await page.locator("tr[data-row]").count();
     await page.getByRole("link", { name: /^FAILED/ }).click();
     await page.waitForURL(/status=FAILED/);
-    assert.ok(await page.locator("tr[data-row]").count() < all);
+    assert.ok((await page.locator("tr[data-row]").count()) < all);
     await page.getByLabel("Definition").fill("translation");
     await page.getByRole("button", { name: "Filter" }).click();
     await page.waitForURL((url) => url.search === "?status=FAILED&definition=translation");
@@ -81,24 +96,34 @@ export const flows = {
     await page.goto("/executions?definition=translation");
     const bulk = page.locator(".bulk");
     assert.ok(await bulk.isHidden());
-    const ids = await page.locator("tr[data-status=FAILED]").evaluateAll((rows) => rows.slice(0, 2).map((row) => row.dataset.row));
+    const ids = await page
+      .locator("tr[data-status=FAILED]")
+      .evaluateAll((rows) => rows.slice(0, 2).map((row) => row.dataset.row));
     for (const id of ids) await page.locator(`input[value="${id}"]`).check();
     await shows(page, ".bulk", "2 selected");
     await bulk.getByRole("button", { name: "Retry" }).click();
     await shows(page, "dialog[open] h2", "Retry 2 executions (2 FAILED)?");
     await page.keyboard.press("Escape");
-    assert.equal((await api.get("/v1/executions?definition=translation&limit=100")).executions.filter((e) => e.retry_of).length, 0);
+    assert.equal(
+      (await api.get("/v1/executions?definition=translation&limit=100")).executions.filter((e) => e.retry_of).length,
+      0,
+    );
     await bulk.getByRole("button", { name: "Retry" }).click();
     await confirm(page, "Retry 2 executions", "Retry");
     await toast(page, "2 done");
-    const retried = (await api.get("/v1/executions?definition=translation&limit=100")).executions.map((e) => e.retry_of).filter(Boolean);
+    const retried = (await api.get("/v1/executions?definition=translation&limit=100")).executions
+      .map((e) => e.retry_of)
+      .filter(Boolean);
     assert.deepEqual(new Set(retried), new Set(ids));
     assert.ok(await bulk.isHidden());
   },
 
   async "a call is approved with other arguments"(page, { api, made }) {
     await page.goto("/");
-    await page.getByRole("link", { name: /^Approve mcp__/ }).first().click();
+    await page
+      .getByRole("link", { name: /^Approve mcp__/ })
+      .first()
+      .click();
     await page.waitForURL(/\/approvals\//);
     const id = page.url().split("/").pop();
     const { execution_id: execution, arguments: proposed } = await api.get(`/v1/approvals/${id}`);
@@ -129,7 +154,10 @@ export const flows = {
 
   async "a question is answered through its form"(page, { api }) {
     await page.goto("/questions?state=waiting");
-    await page.getByRole("link", { name: /^For how many people/ }).last().click();
+    await page
+      .getByRole("link", { name: /^For how many people/ })
+      .last()
+      .click();
     await page.waitForURL(/\/questions\//);
     const id = page.url().split("/").pop();
     await page.getByLabel(/^people/).fill("9999");
@@ -204,7 +232,10 @@ export const flows = {
     await page.locator(".bulk").getByRole("button", { name: "Cancel" }).click();
     await confirm(page, "Cancel 1 executions (1 IN_PROGRESS)?", "Cancel");
     await toast(page, "1 done");
-    await until("it is cancelled", async () => (await api.get(`/v1/executions/${slow.id}`)).failure?.code === "cancelled");
+    await until(
+      "it is cancelled",
+      async () => (await api.get(`/v1/executions/${slow.id}`)).failure?.code === "cancelled",
+    );
   },
 
   async "a view is saved, used and removed"(page) {
@@ -222,7 +253,17 @@ export const flows = {
 
   async "keys lead to the screens"(page) {
     await page.goto("/");
-    for (const [key, path] of [["e", "/executions"], ["a", "/approvals"], ["q", "/questions"], ["s", "/sessions"], ["p", "/projects"], ["c", "/schedules"], ["w", "/workers"], ["n", "/new"], ["o", "/"]]) {
+    for (const [key, path] of [
+      ["e", "/executions"],
+      ["a", "/approvals"],
+      ["q", "/questions"],
+      ["s", "/sessions"],
+      ["p", "/projects"],
+      ["c", "/schedules"],
+      ["w", "/workers"],
+      ["n", "/new"],
+      ["o", "/"],
+    ]) {
       await page.keyboard.press("g");
       await page.keyboard.press(key);
       await page.waitForURL((url) => url.pathname === path);
@@ -255,7 +296,17 @@ export const flows = {
   },
 
   async "hostile texts are shown and do nothing"(page, { made }) {
-    for (const path of ["/", "/agents", "/agents/hostile", "/definitions", "/definitions/hostile", `/executions/${made.hostile}`, `/executions/${made.hostile}/messages`, `/new?definition=${encodeURIComponent("<script>window.hacked=3</script>")}`, "/executions?agent=%22%3E%3Cscript%3Ewindow.hacked%3D4%3C/script%3E"]) {
+    for (const path of [
+      "/",
+      "/agents",
+      "/agents/hostile",
+      "/definitions",
+      "/definitions/hostile",
+      `/executions/${made.hostile}`,
+      `/executions/${made.hostile}/messages`,
+      `/new?definition=${encodeURIComponent("<script>window.hacked=3</script>")}`,
+      "/executions?agent=%22%3E%3Cscript%3Ewindow.hacked%3D4%3C/script%3E",
+    ]) {
       await page.goto(path);
       assert.equal(await page.evaluate(() => window.hacked), undefined, path);
       assert.equal(await page.locator("main img[src=x], main script").count(), 0, path);

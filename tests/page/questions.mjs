@@ -5,15 +5,31 @@ const MOST = 3;
 
 /** A visitor whose clicks are counted. */
 class Counted {
-  constructor(page) { this.page = page; this.clicks = 0; }
+  constructor(page) {
+    this.page = page;
+    this.clicks = 0;
+  }
 
-  async click(locator) { this.clicks += 1; await locator.first().click(); }
+  async click(locator) {
+    this.clicks += 1;
+    await locator.first().click();
+  }
   /** A link by its name, in the menu or in the content. */
-  async menu(name) { await this.click(this.page.locator("nav.side").getByRole("link", { name, exact: true })); }
-  async link(name) { await this.click(this.page.locator("main").getByRole("link", { name })); }
+  async menu(name) {
+    await this.click(this.page.locator("nav.side").getByRole("link", { name, exact: true }));
+  }
+  async link(name) {
+    await this.click(this.page.locator("main").getByRole("link", { name }));
+  }
   /** Finding an id counts as one click, that on the box: the rest is typing. */
-  async find(text) { await this.click(this.page.getByRole("searchbox")); await this.page.keyboard.type(text); await this.page.keyboard.press("Enter"); }
-  async sees(selector, text) { await this.page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: 10000 }); }
+  async find(text) {
+    await this.click(this.page.getByRole("searchbox"));
+    await this.page.keyboard.type(text);
+    await this.page.keyboard.press("Enter");
+  }
+  async sees(selector, text) {
+    await this.page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: 10000 });
+  }
 }
 
 const questions = {
@@ -96,7 +112,9 @@ export const answer = async (page, made) => {
   for (const [question, find] of Object.entries(questions)) {
     await page.goto("/");
     const visitor = new Counted(page);
-    await find(visitor, made).catch((error) => { throw new Error(`${question} ${page.url()}: ${error.message}`); });
+    await find(visitor, made).catch((error) => {
+      throw new Error(`${question} ${page.url()}: ${error.message}`);
+    });
     assert.ok(visitor.clicks <= MOST, `${question} took ${visitor.clicks} clicks`);
     counted[question] = visitor.clicks;
   }

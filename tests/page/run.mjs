@@ -18,15 +18,33 @@ const say = (text) => console.log(`${((Date.now() - began) / 1000).toFixed(1)} s
 const accessible = async (page, made) => {
   const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
   const found = [];
-  for (const [name, path] of [...screens(made), ["refused", "/executions/00000000-0000-7000-8000-000000000000"], ["login", "/login?problem=invalid_api_key"]]) {
+  for (const [name, path] of [
+    ...screens(made),
+    ["refused", "/executions/00000000-0000-7000-8000-000000000000"],
+    ["login", "/login?problem=invalid_api_key"],
+  ]) {
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
-      if (colorScheme === "light") { await page.goto(path); await page.evaluate(axe); }
+      if (colorScheme === "light") {
+        await page.goto(path);
+        await page.evaluate(axe);
+      }
       // Findings depend on the theme by their contrast only.
       const options = colorScheme === "light" ? {} : { runOnly: ["color-contrast"] };
-      const { violations } = await page.evaluate((options) => window.axe.run(document, { ...options, resultTypes: ["violations"] }), options);
+      const { violations } = await page.evaluate(
+        (options) => window.axe.run(document, { ...options, resultTypes: ["violations"] }),
+        options,
+      );
       const serious = violations.filter((violation) => ["serious", "critical"].includes(violation.impact));
-      found.push(...serious.map((violation) => `${name} (${colorScheme}): ${violation.id}: ${violation.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`).join("\n  ")}`));
+      found.push(
+        ...serious.map(
+          (violation) =>
+            `${name} (${colorScheme}): ${violation.id}: ${violation.nodes
+              .slice(0, 3)
+              .map((node) => `${node.html.slice(0, 200)} ${node.any[0]?.message ?? ""}`)
+              .join("\n  ")}`,
+        ),
+      );
     }
   }
   assert.ok(!found.length, found.join("\n"));
@@ -36,7 +54,9 @@ const accessible = async (page, made) => {
 const scriptBytes = async (page) => {
   await page.goto("/new");
   const sources = await page.locator("script[src]").evaluateAll((scripts) => scripts.map((script) => script.src));
-  const sizes = await Promise.all(sources.map(async (source) => (await (await fetch(source)).arrayBuffer()).byteLength));
+  const sizes = await Promise.all(
+    sources.map(async (source) => (await (await fetch(source)).arrayBuffer()).byteLength),
+  );
   return sizes.reduce((sum, size) => sum + size, 0);
 };
 
@@ -66,7 +86,9 @@ const look = async () => {
 const act = async (chosen) => {
   const { page, clean } = await tab();
   for (const [name, flow] of Object.entries(chosen)) {
-    await flow(page, { api, robot, made, url, program, folder }).catch((error) => { throw new Error(`${name} (${page.url()})`, { cause: error }); });
+    await flow(page, { api, robot, made, url, program, folder }).catch((error) => {
+      throw new Error(`${name} (${page.url()})`, { cause: error });
+    });
     clean(name);
   }
   return page;

@@ -20,14 +20,17 @@ const problems = [];
 const painter = await (await browser.newContext()).newPage();
 /** PNG to WebP, by the browser itself. */
 const webp = async (png, quality) => {
-  const data = await painter.evaluate(async ([png, quality]) => {
-    const image = new Image();
-    image.src = `data:image/png;base64,${png}`;
-    await image.decode();
-    const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
-    canvas.getContext("2d").drawImage(image, 0, 0);
-    return canvas.toDataURL("image/webp", quality).split(",")[1];
-  }, [png.toString("base64"), quality]);
+  const data = await painter.evaluate(
+    async ([png, quality]) => {
+      const image = new Image();
+      image.src = `data:image/png;base64,${png}`;
+      await image.decode();
+      const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+      canvas.getContext("2d").drawImage(image, 0, 0);
+      return canvas.toDataURL("image/webp", quality).split(",")[1];
+    },
+    [png.toString("base64"), quality],
+  );
   return Buffer.from(data, "base64");
 };
 for (const [look, [options, some]] of Object.entries(LOOKS)) {
@@ -40,9 +43,15 @@ for (const [look, [options, some]] of Object.entries(LOOKS)) {
     // Times are shown by a script, forms are made from schemas that it reads.
     await page.waitForLoadState("load");
     if (name === "new") await page.locator("[name='input.days']").waitFor();
-    const { wide, height, width } = await page.evaluate(() => { const root = document.documentElement; return { wide: root.scrollWidth - root.clientWidth, height: root.scrollHeight, width: root.clientWidth }; });
+    const { wide, height, width } = await page.evaluate(() => {
+      const root = document.documentElement;
+      return { wide: root.scrollWidth - root.clientWidth, height: root.scrollHeight, width: root.clientWidth };
+    });
     if (wide > 0) problems.push(`${path} (${look}) is ${wide} px too wide`);
-    const png = await page.screenshot({ fullPage: true, clip: { x: 0, y: 0, width, height: Math.min(height, MOST_HEIGHT) } });
+    const png = await page.screenshot({
+      fullPage: true,
+      clip: { x: 0, y: 0, width, height: Math.min(height, MOST_HEIGHT) },
+    });
     let picture = await webp(png, 0.82);
     if (picture.length > MOST_BYTES) picture = await webp(png, 0.5);
     writeFileSync(`${folder}/${name}-${look}.webp`, picture);

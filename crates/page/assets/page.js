@@ -1,20 +1,17 @@
-// The page's behaviour: updates, forms that call the API, times, keys. Every element states in attributes what it
+// The page's behaviour: updates, forms that call the API, times. Every element states in attributes what it
 // does; nothing here knows a screen.
 "use strict";
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-  // Theme: as the system says, unless chosen here.
-  const root = document.documentElement;
-  const showTheme = () => {
-    const chosen = localStorage.getItem("theme");
-    if (chosen) root.dataset.theme = chosen; else delete root.dataset.theme;
-  };
-  showTheme();
-
   // Times: <time data-ago> is a distance from now, <time data-time> the visitor's clock.
-  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const units = [
+    ["d", 86400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ];
   const distance = (seconds) => {
     const [name, size] = units.find(([, size]) => Math.abs(seconds) >= size) || units[3];
     const n = Math.round(Math.abs(seconds) / size);
@@ -29,7 +26,8 @@
     }
     for (const time of all("time[data-time]")) {
       const at = new Date(time.dateTime);
-      const text = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
+      const text =
+        `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ` +
         `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
       if (time.textContent !== text) time.textContent = text;
     }
@@ -45,7 +43,12 @@
     Idiomorph.morph(main, html, {
       morphStyle: "innerHTML",
       callbacks: {
-        beforeNodeMorphed: (old) => !(old.nodeType === 1 && (old === document.activeElement && old.matches("input, textarea, select") || old.matches("form.filters, [data-keep]"))),
+        beforeNodeMorphed: (old) =>
+          !(
+            old.nodeType === 1 &&
+            ((old === document.activeElement && old.matches("input, textarea, select")) ||
+              old.matches("form.filters, [data-keep]"))
+          ),
         beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")),
       },
     });
@@ -60,17 +63,29 @@
     stream.addEventListener("error", () => light.classList.remove("on"));
     stream.addEventListener("main", (event) => update(event.data));
   };
-  const rest = () => { if (stream) stream.close(); stream = null; const light = $(".live"); if (light) light.classList.remove("on"); };
+  const rest = () => {
+    if (stream) stream.close();
+    stream = null;
+    const light = $(".live");
+    if (light) light.classList.remove("on");
+  };
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   const refresh = async () => {
     const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
     const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
-    if (main) { for (const of of all("main [data-dirty]")) delete of.dataset.dirty; update(main.innerHTML); }
+    if (main) {
+      for (const of of all("main [data-dirty]")) delete of.dataset.dirty;
+      update(main.innerHTML);
+    }
   };
 
   // Messages
   const say = (text) => {
-    const toast = Object.assign(document.createElement("div"), { className: "toast", textContent: text, role: "status" });
+    const toast = Object.assign(document.createElement("div"), {
+      className: "toast",
+      textContent: text,
+      role: "status",
+    });
     $(".toasts").append(toast);
     setTimeout(() => toast.remove(), 6000);
   };
@@ -84,8 +99,15 @@
     });
     const text = await answer.text();
     let value = null;
-    try { value = text ? JSON.parse(text) : null; } catch { /* not JSON */ }
-    if (!answer.ok) throw Object.assign(new Error((value && value.detail) || `${answer.status} ${answer.statusText}`), { problem: value });
+    try {
+      value = text ? JSON.parse(text) : null;
+    } catch {
+      /* not JSON */
+    }
+    if (!answer.ok)
+      throw Object.assign(new Error((value && value.detail) || `${answer.status} ${answer.statusText}`), {
+        problem: value,
+      });
     return value;
   };
 
@@ -103,7 +125,11 @@
     if (field.dataset.as === "number") return Number(text);
     if (field.dataset.as === "list") return text.split(/[\s,]+/).filter(Boolean);
     if (field.dataset.as === "json") {
-      try { return JSON.parse(text); } catch (error) { throw Object.assign(new Error(`This is not JSON: ${error.message}`), { field }); }
+      try {
+        return JSON.parse(text);
+      } catch (error) {
+        throw Object.assign(new Error(`This is not JSON: ${error.message}`), { field });
+      }
     }
     return text;
   };
@@ -111,12 +137,17 @@
     const body = {};
     if (submitter?.name) set(body, submitter.name, submitter.value);
     for (const field of form.elements) {
-      if (!field.name || field.disabled || field.type === "submit" || field.type === "radio" && !field.checked) continue;
-      if (field.multiple) { const chosen = [...field.selectedOptions].map((option) => option.value); if (chosen.length) set(body, field.name, chosen); continue; }
+      if (!field.name || field.disabled || field.type === "submit" || (field.type === "radio" && !field.checked))
+        continue;
+      if (field.multiple) {
+        const chosen = [...field.selectedOptions].map((option) => option.value);
+        if (chosen.length) set(body, field.name, chosen);
+        continue;
+      }
       const value = fieldValue(field);
       if (value !== undefined) set(body, field.name, value);
     }
-    return form.dataset.wrap ? body[form.dataset.wrap] ?? {} : body;
+    return form.dataset.wrap ? (body[form.dataset.wrap] ?? {}) : body;
   };
   // Violations are shown at their fields: /input/a/b belongs to the field named input.a.b, or to one of an object around
   // it.
@@ -124,13 +155,23 @@
     for (const old of all(".wrong", form)) old.remove();
     for (const field of all("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
     const note = (text, field) => {
-      const wrong = Object.assign(document.createElement("p"), { className: "wrong", textContent: text, role: "alert" });
-      if (field) { field.setAttribute("aria-invalid", "true"); field.closest("label, .field, .row")?.append(wrong); } else form.append(wrong);
+      const wrong = Object.assign(document.createElement("p"), {
+        className: "wrong",
+        textContent: text,
+        role: "alert",
+      });
+      if (field) {
+        field.setAttribute("aria-invalid", "true");
+        field.closest("label, .field, .row")?.append(wrong);
+      } else form.append(wrong);
     };
     const violations = (error.problem && error.problem.errors) || [];
     let shown = 0;
     for (const violation of violations) {
-      const path = violation.path.replace(/^\//, "").split("/").map((part) => part.replace(/~1/g, "/").replace(/~0/g, "~"));
+      const path = violation.path
+        .replace(/^\//, "")
+        .split("/")
+        .map((part) => part.replace(/~1/g, "/").replace(/~0/g, "~"));
       let [field, n] = [null, path.length + 1];
       while (n > 1 && !field) {
         n -= 1;
@@ -142,41 +183,75 @@
       note(rest ? `${rest}: ${violation.message}` : violation.message, field);
       shown += 1;
     }
-    if (error.field) note(error.message, error.field); else if (!shown) note(error.message);
+    if (error.field) note(error.message, error.field);
+    else if (!shown) note(error.message);
     $("[aria-invalid]", form)?.focus();
   };
-  const fill = (text, value) => text.replace(/\{([\w.]+)\}/g, (_, name) => encodeURIComponent(name.split(".").reduce((of, key) => of?.[key], value) ?? ""));
+  const fill = (text, value) =>
+    text.replace(/\{([\w.]+)\}/g, (_, name) =>
+      encodeURIComponent(name.split(".").reduce((of, key) => of?.[key], value) ?? ""),
+    );
   const send = async (form, submitter) => {
     let [method, path] = form.dataset.api.split(" ");
-    const fields = Object.fromEntries([...form.elements].filter((field) => field.name?.startsWith(":")).map((field) => [field.name.slice(1), field.value]));
+    const fields = Object.fromEntries(
+      [...form.elements]
+        .filter((field) => field.name?.startsWith(":"))
+        .map((field) => [field.name.slice(1), field.value]),
+    );
     path = fill(path, fields);
     const buttons = all("button", form);
     try {
       const body = method === "DELETE" || form.dataset.body === "none" ? undefined : bodyOf(form, submitter);
       for (const name of Object.keys(fields)) if (body) delete body[":" + name];
-      buttons.forEach((button) => { button.disabled = true; });
+      buttons.forEach((button) => {
+        button.disabled = true;
+      });
       const value = await call(method, path, body);
       delete form.dataset.dirty;
       form.closest("dialog")?.close();
-      if (form.dataset.shows) { const out = $(form.dataset.shows); if (out) { out.hidden = false; const at = $("[data-out]", out) || out; at.textContent = form.dataset.out ? form.dataset.out.split(".").reduce((of, key) => of?.[key], value) : JSON.stringify(value, null, 2); } }
-      if (form.dataset.then) { location.href = fill(form.dataset.then, value || {}); return; }
+      if (form.dataset.shows) {
+        const out = $(form.dataset.shows);
+        if (out) {
+          out.hidden = false;
+          const at = $("[data-out]", out) || out;
+          at.textContent = form.dataset.out
+            ? form.dataset.out.split(".").reduce((of, key) => of?.[key], value)
+            : JSON.stringify(value, null, 2);
+        }
+      }
+      if (form.dataset.then) {
+        location.href = fill(form.dataset.then, value || {});
+        return;
+      }
       say(form.dataset.done || "Done.");
       form.reset();
       await refresh();
       // What it set off shows soon, before the next update.
-      for (const later of [1000, 3000]) setTimeout(() => { if (!isBusy()) refresh(); }, later);
+      for (const later of [1000, 3000])
+        setTimeout(() => {
+          if (!isBusy()) refresh();
+        }, later);
     } catch (error) {
       showProblem(form, error);
     } finally {
-      buttons.forEach((button) => { button.disabled = false; });
+      buttons.forEach((button) => {
+        button.disabled = false;
+      });
     }
   };
   document.addEventListener("submit", (event) => {
     const form = event.target;
-    if (form.matches("form.filters")) { event.preventDefault(); filter(form); return; }
+    if (form.matches("form.filters")) {
+      event.preventDefault();
+      filter(form);
+      return;
+    }
     if (!form.dataset.api) return;
     event.preventDefault();
-    if (form.dataset.confirm && !form.closest("dialog")) { confirmed(form); return; }
+    if (form.dataset.confirm && !form.closest("dialog")) {
+      confirmed(form);
+      return;
+    }
     send(form, event.submitter);
   });
 
@@ -188,47 +263,85 @@
       const value = field.value.trim();
       if (field.name && value && (field.type !== "checkbox" || field.checked)) query.append(field.name, value);
       const [key, ...rest] = value.split("=");
-      if (field.hasAttribute("data-metadata") && rest.length) query.append(`metadata.${key.trim()}`, rest.join("=").trim());
+      if (field.hasAttribute("data-metadata") && rest.length)
+        query.append(`metadata.${key.trim()}`, rest.join("=").trim());
     }
     location.href = `${form.getAttribute("action") || location.pathname}?${query}`;
   };
   const showInstants = () => {
     for (const field of all("[data-instant]")) {
       const at = new Date(field.form.elements.namedItem(field.dataset.instant).value);
-      if (!Number.isNaN(at.getTime())) field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+      if (!Number.isNaN(at.getTime()))
+        field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
     }
   };
-  document.addEventListener("input", (event) => { const form = event.target.closest("form[data-api], form[data-guard]"); if (form) form.dataset.dirty = ""; });
+  document.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-api], form[data-guard]");
+    if (form) form.dataset.dirty = "";
+  });
 
   // Confirmation in a dialog of the page
-  const confirmed = (form) => ask(form.dataset.confirm, form.dataset.yes || $("button", form)?.textContent || "Yes").then((yes) => { if (yes) send(form); });
-  const ask = (text, yes) => new Promise((resolve) => {
-    const dialog = document.createElement("dialog");
-    const heading = Object.assign(document.createElement("h2"), { textContent: text });
-    const row = Object.assign(document.createElement("form"), { method: "dialog", className: "actions form" });
-    const no = Object.assign(document.createElement("button"), { value: "", textContent: "Keep as it is" });
-    const ok = Object.assign(document.createElement("button"), { value: "yes", className: "primary", textContent: yes });
-    row.append(ok, no);
-    dialog.append(heading, row);
-    dialog.addEventListener("close", () => { resolve(dialog.returnValue === "yes"); dialog.remove(); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
+  const confirmed = (form) =>
+    ask(form.dataset.confirm, form.dataset.yes || $("button", form)?.textContent || "Yes").then((yes) => {
+      if (yes) send(form);
+    });
+  const ask = (text, yes) =>
+    new Promise((resolve) => {
+      const dialog = document.createElement("dialog");
+      const heading = Object.assign(document.createElement("h2"), { textContent: text });
+      const row = Object.assign(document.createElement("form"), { method: "dialog", className: "actions form" });
+      const no = Object.assign(document.createElement("button"), { value: "", textContent: "Keep as it is" });
+      const ok = Object.assign(document.createElement("button"), {
+        value: "yes",
+        className: "primary",
+        textContent: yes,
+      });
+      row.append(ok, no);
+      dialog.append(heading, row);
+      dialog.addEventListener("close", () => {
+        resolve(dialog.returnValue === "yes");
+        dialog.remove();
+      });
+      document.body.append(dialog);
+      dialog.showModal();
+    });
 
   // Many rows at once: [data-bulk="POST /v1/executions/{id}/cancel"] acts on the checked rows of its table.
   const chosenIds = () => all("main input[type=checkbox][name=chosen]:checked").map((box) => box.value);
-  const showBulk = () => { const bar = $(".bulk"); if (!bar) return; const n = chosenIds().length; bar.hidden = n === 0; const count = $("[data-count]", bar); if (count) count.textContent = String(n); };
+  const showBulk = () => {
+    const bar = $(".bulk");
+    if (!bar) return;
+    const n = chosenIds().length;
+    bar.hidden = n === 0;
+    const count = $("[data-count]", bar);
+    if (count) count.textContent = String(n);
+  };
   const bulk = async (button) => {
     const ids = chosenIds();
     const [method, path] = button.dataset.bulk.split(" ");
     const statuses = new Map();
-    for (const id of ids) { const status = $(`[data-row="${CSS.escape(id)}"]`)?.dataset.status || "unknown"; statuses.set(status, (statuses.get(status) || 0) + 1); }
-    const preview = [...statuses].map(([status, n]) => `${n} ${status}`).join(", ");
-    if (!await ask(`${button.dataset.verb} ${ids.length} executions (${preview})? ${button.dataset.effect}`, button.dataset.verb)) return;
-    let done = 0; const refused = new Map();
     for (const id of ids) {
-      try { await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined); done += 1; }
-      catch (error) { const why = error.problem?.code || error.message; refused.set(why, (refused.get(why) || 0) + 1); }
+      const status = $(`[data-row="${CSS.escape(id)}"]`)?.dataset.status || "unknown";
+      statuses.set(status, (statuses.get(status) || 0) + 1);
+    }
+    const preview = [...statuses].map(([status, n]) => `${n} ${status}`).join(", ");
+    if (
+      !(await ask(
+        `${button.dataset.verb} ${ids.length} executions (${preview})? ${button.dataset.effect}`,
+        button.dataset.verb,
+      ))
+    )
+      return;
+    let done = 0;
+    const refused = new Map();
+    for (const id of ids) {
+      try {
+        await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined);
+        done += 1;
+      } catch (error) {
+        const why = error.problem?.code || error.message;
+        refused.set(why, (refused.get(why) || 0) + 1);
+      }
     }
     for (const box of all("main table input[type=checkbox]:checked")) box.checked = false;
     showBulk();
@@ -243,22 +356,42 @@
     const { spec } = await call("GET", details.dataset.diff);
     const [before, after] = [JSON.stringify(spec, null, 2).split("\n"), $("#spec-text").textContent.split("\n")];
     const lengths = Array.from({ length: before.length + 1 }, () => new Uint32Array(after.length + 1));
-    for (let i = before.length - 1; i >= 0; i -= 1) for (let j = after.length - 1; j >= 0; j -= 1) lengths[i][j] = before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    for (let i = before.length - 1; i >= 0; i -= 1)
+      for (let j = after.length - 1; j >= 0; j -= 1)
+        lengths[i][j] =
+          before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
     const line = (name, text) => out.append(Object.assign(document.createElement(name), { textContent: `${text}\n` }));
     let [i, j] = [0, 0];
     while (i < before.length || j < after.length) {
-      if (i < before.length && j < after.length && before[i] === after[j]) { i += 1; j += 1; }
-      else if (j >= after.length || i < before.length && lengths[i + 1][j] >= lengths[i][j + 1]) { line("del", before[i]); i += 1; }
-      else { line("ins", after[j]); j += 1; }
+      if (i < before.length && j < after.length && before[i] === after[j]) {
+        i += 1;
+        j += 1;
+      } else if (j >= after.length || (i < before.length && lengths[i + 1][j] >= lengths[i][j + 1])) {
+        line("del", before[i]);
+        i += 1;
+      } else {
+        line("ins", after[j]);
+        j += 1;
+      }
     }
     if (!out.childElementCount) out.textContent = "Nothing in the specification.";
   };
-  document.addEventListener("toggle", (event) => { if (event.target.matches?.("details[data-diff]") && event.target.open) showDiff(event.target); }, true);
+  document.addEventListener(
+    "toggle",
+    (event) => {
+      if (event.target.matches?.("details[data-diff]") && event.target.open) showDiff(event.target);
+    },
+    true,
+  );
 
   document.addEventListener("change", (event) => {
     const target = event.target;
-    if (target.matches("[data-instant]")) target.form.elements.namedItem(target.dataset.instant).value = target.value ? new Date(target.value).toISOString() : "";
-    if (target.matches("[data-check-all]")) for (const box of all("main input[name=chosen]")) box.checked = target.checked;
+    if (target.matches("[data-instant]"))
+      target.form.elements.namedItem(target.dataset.instant).value = target.value
+        ? new Date(target.value).toISOString()
+        : "";
+    if (target.matches("[data-check-all]"))
+      for (const box of all("main input[name=chosen]")) box.checked = target.checked;
     if (target.matches("input[type=checkbox]")) showBulk();
     if (target.matches("form.filters select, form.filters input[type=checkbox]")) target.form.requestSubmit();
   });
@@ -266,50 +399,17 @@
     const button = event.target.closest("button, [data-row-link]");
     if (!button) return;
     if (button.dataset.bulk) bulk(button);
-    if (button.dataset.opens) { const dialog = $(button.dataset.opens); dialog.showModal(); $("input, textarea, select", dialog)?.focus(); }
-    if (button.hasAttribute("data-close")) button.closest("dialog").close();
-    if (button.dataset.copy !== undefined) { const of = button.dataset.copy ? $(button.dataset.copy).textContent : button.dataset.text; await navigator.clipboard.writeText(of); say("Copied."); }
-    if (button.hasAttribute("data-theme-switch")) {
-      const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-      localStorage.setItem("theme", dark ? "light" : "dark");
-      showTheme();
+    if (button.dataset.opens) {
+      const dialog = $(button.dataset.opens);
+      dialog.showModal();
+      $("input, textarea, select", dialog)?.focus();
     }
-    if (button.hasAttribute("data-save-view")) saveView();
-    if (button.dataset.removeView) { const views = savedViews(); delete views[button.dataset.removeView]; localStorage.setItem("views", JSON.stringify(views)); showViews(); }
-  });
-
-  // Saved views: the query of a list under a name, in this browser.
-  const savedViews = () => { try { return JSON.parse(localStorage.getItem("views")) || {}; } catch { return {}; } };
-  const saveView = () => {
-    const name = $("#view-name")?.value.trim();
-    if (!name) return;
-    localStorage.setItem("views", JSON.stringify({ ...savedViews(), [name.slice(0, 60)]: location.pathname + location.search }));
-    $("#view-name").value = "";
-    showViews();
-  };
-  const showViews = () => {
-    const at = $("#views");
-    if (!at) return;
-    at.replaceChildren(...Object.entries(savedViews()).slice(0, 50).map(([name, href]) => {
-      const item = Object.assign(document.createElement("span"), { className: "tag" });
-      const link = Object.assign(document.createElement("a"), { textContent: name, href });
-      const remove = Object.assign(document.createElement("button"), { className: "link", textContent: "×", title: "Remove this view" });
-      remove.setAttribute("aria-label", `Remove the view ${name}`);
-      remove.dataset.removeView = name;
-      item.append(link, " ", remove);
-      return item;
-    }));
-  };
-
-  // Keys: / search, g then a letter goes to a screen, ? lists them.
-  let went = 0;
-  const places = { o: "/", e: "/executions", a: "/approvals", q: "/questions", s: "/sessions", p: "/projects", c: "/schedules", w: "/workers", n: "/new" };
-  document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "/") { event.preventDefault(); $(".find input")?.focus(); }
-    else if (event.key === "?") $("#keys-help")?.showModal();
-    else if (event.key === "g") went = Date.now();
-    else if (places[event.key] && Date.now() - went < 1500) location.href = places[event.key];
+    if (button.hasAttribute("data-close")) button.closest("dialog").close();
+    if (button.dataset.copy !== undefined) {
+      const of = button.dataset.copy ? $(button.dataset.copy).textContent : button.dataset.text;
+      await navigator.clipboard.writeText(of);
+      say("Copied.");
+    }
   });
 
   const arrived = (main) => {
@@ -319,7 +419,6 @@
   };
   window.page = { call, say, refresh, showProblem, set };
   document.addEventListener("DOMContentLoaded", () => {
-    showViews();
     showInstants();
     arrived($("main"));
     setInterval(showTimes, 1000);
