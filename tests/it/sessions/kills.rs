@@ -258,11 +258,12 @@ async fn dies_at_every_point(policy: &str) {
         seconds.push(service.send(&case.session, &format!("two {}", case.name)).await);
     }
     doomed.kill().await;
+    // First, because a write that was under way at the kill may still be committed until then.
+    service.fleet.bury_workers().await;
     let mut befores = Vec::new();
     for case in &cases {
         befores.push(play.before(case).await);
     }
-    service.fleet.bury_workers().await;
     play.refused.lock().unwrap().clear();
     let _survivor = play.worker();
     for ((case, before), second) in cases.iter().zip(&befores).zip(&seconds) {
