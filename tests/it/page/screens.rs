@@ -39,6 +39,7 @@ async fn every_screen_shows_its_heading() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let admin = api.caller("acme", Scope::ALL).await;
+    let worker = TestWorker::start(&api.store).await;
     let visitor = Visitor::sign_in(&api, admin.key.as_deref().unwrap()).await;
     let of_one = [
         format!("/executions/{id}"),
@@ -46,6 +47,7 @@ async fn every_screen_shows_its_heading() {
         "/agents/clerk".into(),
         "/definitions/invoice".into(),
         "/providers".into(),
+        format!("/workers/{}", worker.id),
     ];
     for path in SCREENS.iter().map(|path| (*path).to_owned()).chain(of_one) {
         let screen = visitor.get(&path).await;

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use chrono::DateTime;
 use longhaul_shared::domain::WaitReason;
 use longhaul_store::Store;
+use longhaul_store::executions::list_filter::uuid_floor;
 use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind::Prompt;
 use longhaul_store::quarantine::QuarantineRules;
@@ -98,4 +100,15 @@ async fn plans_made_when_quiet_read_linearly_under_load() {
     println!("{of_all} rows and entries read: {:?}", &reads[..8]);
     // A statement per held execution that reads all held ones would read four million or more.
     assert!(of_all <= 50 * OPEN as i64, "{of_all} rows and entries were read: {reads:?}");
+}
+
+#[tokio::test]
+async fn id_bound_of_an_instant_rounds_down() {
+    let world = World::create().await;
+    for micros in [0, 1, 499, 500, 999] {
+        let at = DateTime::from_timestamp_micros(1_767_225_600_123_000 + micros).unwrap();
+        let bound: uuid::Uuid =
+            sqlx::query_scalar("select longhaul_uuid_floor($1)").bind(at).fetch_one(world.pool()).await.unwrap();
+        assert_eq!(bound, uuid_floor(at), "{micros} µs");
+    }
 }
