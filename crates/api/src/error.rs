@@ -304,7 +304,7 @@ impl ApiError {
             }
             Self::CrossSite => "a page of another site sent this request; send it from the page itself".into(),
             Self::InvalidSignature => {
-                "the channel is gone, or the request was not signed with its signing secret in the last five minutes".into()
+                "the channel is gone, or its signing secret did not sign the request in the last five minutes".into()
             }
             Self::InvalidButton => "the button is not one of ours, or was changed".into(),
             Self::StaleHash => "the hash is not the current one; look again before you decide".into(),
