@@ -80,9 +80,9 @@ async fn parked_runs_do_not_grow_the_workers_memory() {
     fleet.llm.answer_with(move |_| reply_calls([("echo", json!({ "text": text }))]));
     fleet.new_execution("d", json!({})).await;
     let process = WorkerProcess::start(&fleet).await;
-    park(&fleet, 100, 100).await;
+    park(&fleet, 50, 50).await;
     let before = process.resident_mib();
-    park(&fleet, 500, 600).await;
+    park(&fleet, 200, 250).await;
     copy_to_ten_thousand(&fleet).await;
     eventually("the sweep has been over all of them", LOAD_PATIENCE, async || {
         let expired: i64 = sqlx::query_scalar("select count(*) from human_requests where state = 'expired'")
@@ -93,6 +93,6 @@ async fn parked_runs_do_not_grow_the_workers_memory() {
     })
     .await;
     let after = process.resident_mib();
-    println!("100 parked: {before} MiB; 10,000 parked: {after} MiB");
+    println!("50 parked: {before} MiB; 10,000 parked: {after} MiB");
     assert!(after <= before + TOLERANCE_MIB, "{before} MiB before, {after} MiB after");
 }
