@@ -18,6 +18,7 @@ mod files;
 mod layers;
 mod llm;
 mod memory;
+mod oidc;
 mod projects;
 mod redis;
 mod retrieval;
@@ -49,6 +50,7 @@ pub use self::{
         BudgetConfig, HealthConfig, LimitConfig, LlmConfig, PriceConfig, PromptCacheMode, ProviderConfig, ProviderKind,
     },
     memory::MemoryConfig,
+    oidc::{OidcConfig, OidcOptions, OidcRoles},
     projects::ProjectsConfig,
     redis::{QueueOptions, RedisConfig},
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
@@ -76,6 +78,7 @@ pub struct Config {
     pub projects: ProjectsConfig,
     pub webhooks: WebhooksConfig,
     pub email: EmailConfig,
+    pub oidc: OidcConfig,
     pub llm: LlmConfig,
     pub tools: ToolsConfig,
     pub retrieval: RetrievalConfig,
@@ -185,6 +188,7 @@ impl Config {
             projects,
             webhooks,
             email,
+            oidc,
             llm,
             tools,
             retrieval,
@@ -207,6 +211,7 @@ impl Config {
         projects.check(&mut rules);
         webhooks.check(&mut rules);
         email.check(&mut rules);
+        oidc.check(&mut rules);
         llm.check(&mut rules);
         tools.check(&mut rules);
         retrieval.check(&mut rules);
