@@ -11,6 +11,7 @@ use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
+use super::audit_log::ActorKind;
 use crate::{Store, StoreError};
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 
@@ -143,6 +144,8 @@ pub struct ApiKey {
     pub replaced_by: Option<ApiKeyId>,
     /// Time of the last sign-out: sessions that began before it are invalid.
     pub sessions_ended_at: Option<DateTime<Utc>>,
+    /// A person for an account, which is a key without a secret.
+    pub actor: ActorKind,
 }
 
 /// State of a key.
@@ -199,7 +202,8 @@ macro_rules! select_keys {
                     when k.expires_at <= longhaul_now() then 'expired'
                     else 'active'
                 end as "state!",
-                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at
+                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at,
+                k.is_account
             from api_keys k join tenants t on t.id = k.tenant_id
             "# + $condition,
             $($bind),+
@@ -252,6 +256,7 @@ pub(super) struct KeyRow {
     pub(super) last_used_at: Option<DateTime<Utc>>,
     pub(super) replaced_by: Option<Uuid>,
     pub(super) sessions_ended_at: Option<DateTime<Utc>>,
+    pub(super) is_account: bool,
 }
 
 impl From<KeyRow> for ApiKey {
@@ -273,6 +278,7 @@ impl From<KeyRow> for ApiKey {
             last_used_at: row.last_used_at,
             replaced_by: row.replaced_by.map(ApiKeyId),
             sessions_ended_at: row.sessions_ended_at,
+            actor: if row.is_account { ActorKind::Person } else { ActorKind::Key },
         }
     }
 }

@@ -116,7 +116,7 @@ impl Store {
             with old as (
                 update api_keys
                 set replaced_by = $3, expires_at = least(expires_at, longhaul_now() + $4::float8 * interval '1 second')
-                where id = $1 and tenant_id = $2 and revoked_at is null
+                where id = $1 and tenant_id = $2 and revoked_at is null and not is_account
                     and (expires_at is null or expires_at > longhaul_now())
                 returning name, scopes
             )
@@ -153,7 +153,7 @@ impl Store {
         let tenants = reach.ids();
         let rows = select_keys!(
             r#"
-            where ($1::uuid[] is null or k.tenant_id = any ($1)) and (
+            where ($1::uuid[] is null or k.tenant_id = any ($1)) and not k.is_account and (
                 $2::uuid is null
                 or (k.created_at, k.id) < (select last.created_at, last.id from api_keys last where last.id = $2)
             )
@@ -169,7 +169,7 @@ impl Store {
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
-    /// The key of these tenants with that id.
+    /// The key or account of these tenants with that id.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -194,7 +194,7 @@ impl Store {
         let tenants = reach.ids();
         let hash = sqlx::query_scalar!(
             "update api_keys set revoked_at = coalesce(revoked_at, longhaul_now()) \
-             where id = $2 and ($1::uuid[] is null or tenant_id = any ($1)) returning hash",
+             where id = $2 and ($1::uuid[] is null or tenant_id = any ($1)) and not is_account returning hash",
             tenants.as_deref(),
             id.0,
         )
@@ -211,7 +211,7 @@ impl Store {
     pub async fn revoke_api_key(&self, tenant: TenantId, id_or_prefix: &str) -> Result<u64, StoreError> {
         let done = sqlx::query!(
             "update api_keys set revoked_at = longhaul_now() \
-             where tenant_id = $1 and revoked_at is null and (id::text = $2 or prefix = $2)",
+             where tenant_id = $1 and revoked_at is null and not is_account and (id::text = $2 or prefix = $2)",
             tenant.0,
             id_or_prefix,
         )
@@ -244,14 +244,16 @@ async fn has_room(connection: &mut PgConnection, tenant: TenantId) -> Result<boo
     sqlx::query!("select pg_advisory_xact_lock(hashtextextended($1, 0))", lock).execute(&mut *connection).await?;
     sqlx::query!(
         "delete from api_keys \
-         where tenant_id = $1 and least(revoked_at, expires_at) < longhaul_now() - $2::float8 * interval '1 second'",
+         where tenant_id = $1 and not is_account \
+             and least(revoked_at, expires_at) < longhaul_now() - $2::float8 * interval '1 second'",
         tenant.0,
         KEEP_ENDED.as_secs_f64(),
     )
     .execute(&mut *connection)
     .await?;
-    let count = sqlx::query_scalar!(r#"select count(*) as "n!" from api_keys where tenant_id = $1"#, tenant.0)
-        .fetch_one(&mut *connection)
-        .await?;
-    Ok(count < MAX_KEYS)
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "n!" from api_keys where tenant_id = $1 and not is_account"#,
+        tenant.0,
+    );
+    Ok(count.fetch_one(&mut *connection).await? < MAX_KEYS)
 }

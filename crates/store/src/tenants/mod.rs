@@ -1,5 +1,6 @@
-//! Tenants: their API keys, and the scope that limits every read of the API.
+//! Tenants: their API keys and accounts, and the scope that limits every read of the API.
 
+pub mod accounts;
 pub mod api_keys;
 pub mod audit_log;
 pub mod key_management;
