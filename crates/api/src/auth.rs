@@ -13,7 +13,7 @@ use axum::{
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
     api_keys::{self, ApiKey, KeyState, Scope},
-    audit_log::{Actor, ActorKind},
+    audit_log::Actor,
     scope::TenantScope,
 };
 
@@ -60,7 +60,7 @@ impl Principal {
     /// Names the caller as the actor of the request's row in the audit log.
     pub(crate) fn act_in(&mut self, slot: &AuditSlot) {
         let key = self.key();
-        slot.name_actor(Actor { kind: ActorKind::Key, id: key.id.0, name: key.name.clone(), tenant: key.tenant_id });
+        slot.name_actor(Actor { kind: key.actor, id: key.id.0, name: key.name.clone(), tenant: key.tenant_id });
         self.audit = Some(slot.clone());
     }
 

@@ -16,6 +16,7 @@ mod key_cache;
 mod key_uses;
 mod looks;
 mod middleware;
+mod oidc_session;
 mod openapi;
 mod options;
 mod page_session;
@@ -38,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use server::ConnectionLimits;
 use state::ApiState;
 
+pub use longhaul_oidc::Provider as OidcProvider;
 pub use longhaul_page::PageOptions;
 pub use looks::{Look, TextDelta};
 pub use openapi::openapi;

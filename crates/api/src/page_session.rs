@@ -1,7 +1,7 @@
 //! Signing in to the page and out: an API key is checked once and becomes a signed cookie for twelve hours.
 
 use axum::{
-    Form,
+    Extension, Form,
     extract::{FromRequestParts, State, rejection::FormRejection},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Redirect, Response},
@@ -9,6 +9,7 @@ use axum::{
 use serde::Deserialize;
 
 use crate::{
+    audit::AuditSlot,
     auth,
     body::BODY_LIMIT,
     error::{ApiError, ApiResult},
@@ -39,6 +40,7 @@ pub(crate) struct Login {
 pub(crate) async fn login(
     State(state): State<ApiState>,
     _: SameSite,
+    Extension(audit): Extension<AuditSlot>,
     form: Result<Form<Login>, FormRejection>,
 ) -> ApiResult<Response> {
     let Form(login) = form.map_err(|rejection| match rejection.status() {
@@ -47,18 +49,18 @@ pub(crate) async fn login(
     })?;
     let key = login.key.trim();
     match auth::authenticate(&state, key).await {
-        Ok(_) => {}
+        Ok(mut principal) => principal.act_in(&audit),
         Err(ApiError::InvalidApiKey) => {
             return Ok(Redirect::to("/login?problem=invalid_api_key").into_response());
         }
         Err(error) => return Err(error),
     }
     let cookie = Session::cookie(&state, &state.pepper.key_hash(key), state.store.now().await?);
-    Ok(with_cookie(&cookie, own_page(&login.next)))
+    Ok(with_cookies(Redirect::to(own_page(&login.next)).into_response(), &[cookie]))
 }
 
 /// `next` if it is an address of this page, and no other site's.
-fn own_page(next: &str) -> &str {
+pub(crate) fn own_page(next: &str) -> &str {
     let is_own = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
     if is_own { next } else { "/" }
 }
@@ -68,13 +70,14 @@ pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite, headers: 
         state.store.end_sessions(&session.key_hash, session.began_at).await?;
         state.keys.forget(&session.key_hash);
     }
-    Ok(with_cookie(&Session::no_cookie(&state), "/login"))
+    Ok(with_cookies(Redirect::to("/login").into_response(), &[Session::no_cookie(&state)]))
 }
 
-fn with_cookie(cookie: &str, to: &str) -> Response {
-    let mut response = Redirect::to(to).into_response();
-    if let Ok(cookie) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, cookie);
+pub(crate) fn with_cookies(mut response: Response, cookies: &[String]) -> Response {
+    for cookie in cookies {
+        if let Ok(cookie) = HeaderValue::from_str(cookie) {
+            response.headers_mut().append(header::SET_COOKIE, cookie);
+        }
     }
     response
 }

@@ -13,11 +13,11 @@ use crate::{
     audit,
     body::BODY_LIMIT,
     error::ApiError,
-    middleware, page_session,
+    middleware, oidc_session, page_session,
     routes::{
-        audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health, human_requests,
-        indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules, sessions,
-        skills, webhooks, whoami, workers,
+        accounts, audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health,
+        human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules,
+        sessions, skills, webhooks, whoami, workers,
     },
     state::ApiState,
     unread_body,
@@ -133,10 +133,13 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         // limits
         .routes(routes!(limits::list::list))
         .routes(routes!(limits::put::put, limits::remove::remove))
-        // keys
+        // keys and accounts
         .routes(routes!(keys::create::create, keys::list::list))
         .routes(routes!(keys::rotate::rotate))
         .routes(routes!(keys::revoke::revoke))
+        .routes(routes!(accounts::list::list))
+        .routes(routes!(accounts::disable::disable))
+        .routes(routes!(accounts::disable::enable))
         .routes(routes!(audit_routes::list))
         // quarantine
         .routes(routes!(quarantine::list::list))
@@ -167,6 +170,8 @@ pub(crate) fn router(state: ApiState) -> Router {
         .route("/v1/channels/slack", post(channels::slack::pressed))
         .route("/v1/channels/email/{ticket}", get(channels::email::ask).post(channels::email::decide))
         .route("/login", post(page_session::login))
+        .route("/login/oidc", get(oidc_session::begin))
+        .route("/login/oidc/callback", get(oidc_session::callback))
         .route("/logout", post(page_session::logout))
         .layer(DefaultBodyLimit::max(BODY_LIMIT))
         .fallback(async || ApiError::NoSuchRoute)

@@ -1,7 +1,7 @@
 //! The cookie of a session of the page, and which requests may use it.
 //!
-//! The cookie holds the key's hash and the time of signing in, signed by us, so it cannot be forged. Every request
-//! looks the key up: revoking it ends the session, and signing out ends all sessions of the key.
+//! The cookie holds the hash of a key or an account and the time of signing in, signed by us, so it cannot be forged.
+//! Every request looks the key up: revoking it ends the session, and signing out ends all sessions of the key.
 
 use axum::http::{HeaderMap, Method, header, request::Parts};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -12,9 +12,39 @@ use crate::{
     state::ApiState,
 };
 
-const COOKIE: &str = "longhaul_session";
 const LIFE_SECONDS: i64 = 12 * 3_600;
 const PURPOSE: &str = "status-page-session";
+const COOKIE: Cookie = Cookie { name: "longhaul_session", same_site: "Strict" };
+
+/// A cookie that no script can read.
+pub(crate) struct Cookie {
+    pub(crate) name: &'static str,
+    pub(crate) same_site: &'static str,
+}
+
+impl Cookie {
+    /// With the prefix, browsers take the cookie from this host only, so that a host beside it cannot plant one
+    /// (RFC 6265bis, section 4.1.3.2).
+    fn prefix(state: &ApiState) -> &'static str {
+        if state.options.secure_cookies { "__Host-" } else { "" }
+    }
+
+    /// The value that the request sends.
+    pub(crate) fn read(&self, state: &ApiState, headers: &HeaderMap) -> Option<String> {
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        cookies.flat_map(|value| value.split(';')).find_map(|pair| {
+            let (name, value) = pair.trim().split_once('=')?;
+            (name.strip_prefix(Self::prefix(state))? == self.name).then(|| value.to_owned())
+        })
+    }
+
+    /// The header that sets it; a life of 0 removes it.
+    pub(crate) fn set(&self, state: &ApiState, value: &str, life_seconds: i64) -> String {
+        let (prefix, secure) = (Self::prefix(state), if state.options.secure_cookies { "; Secure" } else { "" });
+        let Self { name, same_site } = self;
+        format!("{prefix}{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={life_seconds}{secure}")
+    }
+}
 
 /// A session as its cookie states it. The caller checks that its key has not ended it.
 pub(crate) struct Session {
@@ -25,11 +55,7 @@ pub(crate) struct Session {
 impl Session {
     /// Reads the session of a cookie with a valid signature that has not expired.
     pub(crate) fn read(state: &ApiState, headers: &HeaderMap) -> Option<Self> {
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        let value = cookies.flat_map(|value| value.split(';')).find_map(|pair| {
-            let (name, value) = pair.trim().split_once('=')?;
-            (name == COOKIE).then(|| value.to_owned())
-        })?;
+        let value = COOKIE.read(state, headers)?;
         let mut parts = value.splitn(3, '.');
         let (hash, began_at, code) = (parts.next()?, parts.next()?, parts.next()?);
         let code = URL_SAFE_NO_PAD.decode(code).ok()?;
@@ -46,18 +72,13 @@ impl Session {
         let hash = URL_SAFE_NO_PAD.encode(key_hash);
         let began_at = began_at.timestamp_micros().to_string();
         let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()]));
-        set_cookie(state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS)
+        COOKIE.set(state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS)
     }
 
     /// The cookie that removes a session's.
     pub(crate) fn no_cookie(state: &ApiState) -> String {
-        set_cookie(state, "", 0)
+        COOKIE.set(state, "", 0)
     }
-}
-
-fn set_cookie(state: &ApiState, value: &str, life_seconds: i64) -> String {
-    let secure = if state.options.secure_cookies { "; Secure" } else { "" };
-    format!("{COOKIE}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={life_seconds}{secure}")
 }
 
 /// The session of a request. The caller checks that its key has not ended it.

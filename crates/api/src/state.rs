@@ -5,6 +5,7 @@ use std::{fmt, ops::Deref, sync::Arc};
 use axum::http::HeaderMap;
 use futures::{future::BoxFuture, stream::BoxStream};
 use longhaul_files::Files;
+use longhaul_oidc::Provider;
 use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
     domain::{ExecutionId, Prices},
@@ -105,6 +106,8 @@ pub struct ApiDeps {
     pub files: Files,
     /// Secret that keys the hashes of API keys and signs cookies.
     pub pepper: Pepper,
+    /// Provider at which people sign in; `None`: they sign in with API keys only.
+    pub oidc: Option<Provider>,
     /// Hints for event streams.
     pub looks: BoxStream<'static, Look>,
     pub hooks: Hooks,
@@ -127,6 +130,7 @@ pub(crate) struct Shared {
     pub(crate) indexes: OwnIndexes,
     pub(crate) files: Files,
     pub(crate) pepper: Pepper,
+    pub(crate) oidc: Option<Provider>,
     pub(crate) hooks: Hooks,
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
@@ -164,7 +168,7 @@ impl ApiState {
     }
 
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, indexes, files, pepper, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, files, pepper, oidc, looks, hooks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             key_uses: KeyUses::spawn(store.clone(), shutdown.clone()),
@@ -185,6 +189,7 @@ impl ApiState {
             indexes,
             files,
             pepper,
+            oidc,
             hooks,
             options,
             shutdown,

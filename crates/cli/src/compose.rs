@@ -12,7 +12,8 @@ use std::{
 use anyhow::Context as _;
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 use longhaul_api::{
-    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, QueueState, TextDelta,
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, PageOptions,
+    QueueState, TextDelta,
 };
 use longhaul_files::Files;
 use longhaul_queue::{
@@ -91,6 +92,7 @@ pub async fn serve_api(
         store,
         prices: config.llm.prices(),
         pepper: pepper(config)?,
+        oidc: oidc(config)?,
         looks,
         hooks: hooks(&publisher, state),
         options: ApiOptions {
@@ -107,6 +109,10 @@ pub async fn serve_api(
             has_email,
             max_running_projects: config.projects.max_running,
             worker_concurrency: config.worker.concurrency as u64,
+            page: PageOptions {
+                provider: config.oidc.issuer.is_some().then(|| config.oidc.label.clone()),
+                ..options.page
+            },
             ..options
         },
     };
@@ -132,6 +138,15 @@ async fn judge(store: &Store) -> Result<(), StoreError> {
 fn mailer(config: &Config) -> anyhow::Result<Option<Mailer>> {
     let Some(options) = config.email.options()? else { return Ok(None) };
     Mailer::new(&options.smtp_url, &options.from, &options.link_url).map(Some).map_err(anyhow::Error::msg)
+}
+
+/// `None`: people sign in with API keys only.
+///
+/// # Errors
+/// The secret refers to a variable that is not set, or no HTTP client can be made.
+fn oidc(config: &Config) -> anyhow::Result<Option<OidcProvider>> {
+    let Some(options) = config.oidc.options()? else { return Ok(None) };
+    OidcProvider::new(options).map(Some).context("no HTTP client can be made")
 }
 
 /// The options of the agent-execution contract.

@@ -126,7 +126,7 @@ impl DevServer {
         .with_context(|| env_path.display().to_string())?;
 
         let mut roles = JoinSet::new();
-        let page = PageOptions { local_key: Some(key.clone()) };
+        let page = PageOptions { local_key: Some(key.clone()), ..PageOptions::default() };
         let open = ApiOptions { page, max_streams: config.api.streams_max, ..ApiOptions::default() };
         let (api_config, api_store, api_shutdown) = (config.clone(), store.clone(), shutdown.clone());
         roles.spawn(async move {

@@ -30,11 +30,14 @@ const MAX_LIVE: usize = 500;
 pub struct PageOptions {
     /// Key with which browsers on this machine are signed in without being asked. For development only.
     pub local_key: Option<SecretString>,
+    /// Name of the OpenID Connect provider at which people sign in; `None` without one.
+    pub provider: Option<String>,
 }
 
 impl fmt::Debug for PageOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageOptions").field("has_local_key", &self.local_key.is_some()).finish()
+        let has_local_key = self.local_key.is_some();
+        f.debug_struct("PageOptions").field("has_local_key", &has_local_key).field("provider", &self.provider).finish()
     }
 }
 
@@ -44,7 +47,7 @@ pub(crate) struct PageState(Arc<Shared>);
 pub(crate) struct Shared {
     /// All routes of the API.
     api: Router,
-    local_key: Option<SecretString>,
+    options: PageOptions,
     live: Arc<Semaphore>,
 }
 
@@ -59,7 +62,7 @@ impl std::ops::Deref for PageState {
 /// Routes of the page over `api`, the routes of the API.
 pub fn router(api: Router, options: PageOptions) -> Router {
     let live = Arc::new(Semaphore::new(MAX_LIVE));
-    let state = PageState(Arc::new(Shared { api, local_key: options.local_key, live }));
+    let state = PageState(Arc::new(Shared { api, options, live }));
     let mut router = Router::new()
         .route("/login", get(sign_in::form))
         .route("/find", get(show::find))
@@ -68,6 +71,12 @@ pub fn router(api: Router, options: PageOptions) -> Router {
         router = router.route(screen.path, get(async move |state, request| show::show(screen, state, request).await));
     }
     router.with_state(state)
+}
+
+/// The page that leads to `next`, an address of this page, once a person is signed in.
+#[must_use]
+pub fn signed_in(next: &str) -> String {
+    render::page("signed_in.html", &serde_json::json!({ "next": next, "path": "/login", "query": {} }))
 }
 
 /// The page behind an approval's link in an e-mail, whose visitor has no key. `values`: `facts` as pairs, `body`, and

@@ -272,6 +272,11 @@ pub(crate) const SCREENS: &[Screen] = &[
     },
     Screen { path: "/keys", template: "keys.html", reads: &[read("list", "/v1/keys").passing(&["cursor"]).optional()] },
     Screen {
+        path: "/accounts",
+        template: "accounts.html",
+        reads: &[read("list", "/v1/accounts").passing(&["cursor", TENANTS[0], TENANTS[1], TENANTS[2]]).optional()],
+    },
+    Screen {
         path: "/audit",
         template: "audit.html",
         reads: &[read("list", "/v1/audit").passing(AUDIT_FILTERS).optional()],

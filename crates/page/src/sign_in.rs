@@ -18,7 +18,7 @@ pub(crate) async fn form(State(state): State<PageState>, request: Request) -> Re
     let (next, problem) = (given(request.uri(), "next").unwrap_or_else(|| "/".into()), given(request.uri(), "problem"));
     let is_local = is_local(&request);
     drop(request);
-    if let Some(key) = &state.local_key
+    if let Some(key) = &state.options.local_key
         && problem.is_none()
         && is_local
     {
@@ -35,8 +35,9 @@ pub(crate) async fn form(State(state): State<PageState>, request: Request) -> Re
             return state.call(sign_in).await;
         }
     }
-    Html(render::page("login.html", &json!({ "next": next, "problem": problem, "path": "/login", "query": {} })))
-        .into_response()
+    let provider = &state.options.provider;
+    let values = json!({ "next": next, "problem": problem, "provider": provider, "path": "/login", "query": {} });
+    Html(render::page("login.html", &values)).into_response()
 }
 
 /// A query parameter.

@@ -63,6 +63,8 @@ closed_sets! {
     EffectState: history::ledger::EffectState::VARIANTS;
     /// What a key may do.
     KeyScope: Scope::ALL;
+    /// Role of a person, or of a key at its creation: a set of scopes.
+    Role: domain::Role::ALL;
     /// Kind of a request to a person or a caller.
     RequestKind: domain::RequestKind::ALL;
     /// Kind of a call that waits for its caller: `question` for a call of `ask_caller`.

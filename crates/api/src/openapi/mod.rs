@@ -52,7 +52,7 @@ use crate::{
         (name = "limits", description = "Concurrency limits"),
         (name = "quarantine", description = "Executions that killed their workers"),
         (name = "agent executions", description = "The agent-execution contract"),
-        (name = "keys", description = "API keys, and the log of what they changed"),
+        (name = "keys", description = "API keys and accounts, and the log of what they changed"),
         (name = "operation", description = "The platform, model endpoints and the health of this process"),
     )
 )]

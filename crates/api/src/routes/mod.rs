@@ -1,5 +1,6 @@
 //! Handlers, one file per verb, with their request and response types.
 
+pub(crate) mod accounts;
 pub(crate) mod audit;
 pub(crate) mod channels;
 pub(crate) mod contract;

@@ -1,7 +1,8 @@
 //! Bodies of requests about API keys.
 
 use chrono::{DateTime, Utc};
-use longhaul_store::tenants::api_keys::Scope;
+use longhaul_shared::domain::Role;
+use longhaul_store::tenants::{accounts::scopes_of, api_keys::Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -20,7 +21,11 @@ pub(crate) struct KeyBody {
     /// Scopes, each of which the asking key must have: `executions:read`, `executions:write`, `approvals:decide`,
     /// `definitions:read`, `definitions:write`, `keys:write`, `audit:read`, `admin`.
     #[schemars(length(min = 1, max = 20))]
-    scopes: Vec<String>,
+    scopes: Option<Vec<String>>,
+    /// Roles whose scopes the key has as well: `viewer`, `operator`, `approver`, `admin`, `superadmin`. The key keeps
+    /// the scopes that they have now.
+    #[schemars(length(min = 1, max = 5))]
+    roles: Option<Vec<String>>,
     /// End of the key; none when absent. A key that ends gives its own end to the keys it creates, unless they end
     /// earlier.
     pub(super) expires_at: Option<DateTime<Utc>>,
@@ -33,20 +38,31 @@ pub(crate) struct KeyBody {
 }
 
 impl KeyBody {
-    /// The scopes, sorted, without doubles.
+    /// The scopes, those of the roles included; sorted, without doubles.
     ///
     /// # Errors
-    /// One is unknown.
+    /// One is unknown, or there is none.
     pub(super) fn scopes(&self) -> ApiResult<Vec<Scope>> {
-        let known = |(i, name): (usize, &String)| {
-            Scope::parse(name)
-                .ok_or_else(|| ApiError::invalid(format!("/scopes/{i}"), format!("`{name}` is not a scope")))
-        };
-        let mut scopes: Vec<Scope> = self.scopes.iter().enumerate().map(known).collect::<ApiResult<_>>()?;
+        if self.scopes.is_none() && self.roles.is_none() {
+            return Err(ApiError::invalid("/scopes", "is required, unless there are `roles`"));
+        }
+        let mut scopes = named(self.scopes.as_deref(), "scopes", Scope::parse)?;
+        scopes.extend(scopes_of(&named(self.roles.as_deref(), "roles", Role::parse)?));
         scopes.sort_unstable();
         scopes.dedup();
         Ok(scopes)
     }
+}
+
+/// The values of a list of names.
+///
+/// # Errors
+/// One is unknown.
+fn named<T>(names: Option<&[String]>, field: &str, parse: fn(&str) -> Option<T>) -> ApiResult<Vec<T>> {
+    let known = |(i, name): (usize, &String)| {
+        parse(name).ok_or_else(|| ApiError::invalid(format!("/{field}/{i}"), format!("`{name}` is none of {field}")))
+    };
+    names.unwrap_or_default().iter().enumerate().map(known).collect()
 }
 
 /// A rotation.
