@@ -9,8 +9,8 @@ use longhaul_cli::commands::sandbox;
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
     commands::{
-        api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev, doctor,
-        erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
+        accounts, api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev,
+        doctor, erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
         project, providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit,
         tool_results, top_up, watch, webhook, whoami, why, with_servers, worker, workers,
     },
@@ -44,6 +44,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Prune(prune::PruneArgs),
     Keys(keys::KeysArgs),
+    Accounts(accounts::AccountsArgs),
     Audit(audit::AuditArgs),
     Apply(apply::ApplyArgs),
     Schedule(schedule::ScheduleArgs),
@@ -149,6 +150,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
         Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),
+        Command::Accounts(args) => run::plain(accounts::run(args, context)),
         Command::Audit(args) => run::plain(audit::run(args, context)),
         Command::Apply(args) => run::plain(apply::run(args, context)),
         Command::Schedule(args) => run::plain(schedule::run(args, context)),

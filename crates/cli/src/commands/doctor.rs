@@ -195,7 +195,7 @@ async fn models(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// The sandbox and the browser, if they are configured.
+/// The sandbox, the browser and the provider of sign-ins, if they are configured.
 async fn helpers(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(url) = &config.sandbox.url {
@@ -209,6 +209,13 @@ async fn helpers(config: &Config) -> Vec<Check> {
             Check::ok("browser", program.clone())
         } else {
             Check::failed("browser", format!("{program} is not there"), "install it, or unset browser.program")
+        });
+    }
+    if let Some(issuer) = &config.oidc.issuer {
+        let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        checks.push(match answers(&url).await {
+            Ok(()) => Check::ok("sign-in", format!("{issuer} answers")),
+            Err(error) => Check::failed("sign-in", error, "check oidc.issuer and the network"),
         });
     }
     checks

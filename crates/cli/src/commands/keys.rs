@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::{config::Config, domain::TenantId};
+use longhaul_shared::{
+    config::Config,
+    domain::{Role, TenantId},
+};
 use longhaul_store::{
     Store,
     tenants::{
+        accounts::scopes_of,
         api_keys::{ApiKey, IssuedKey, KeyState, Scope},
         key_management::{Issue, MAX_KEYS, NewKey, Rotation},
     },
@@ -34,10 +38,11 @@ enum KeysCommand {
     #[command(after_help = "\
 Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER.
 Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, keys:write, audit:read,
-admin.
+admin. Roles: viewer, operator, approver, admin, superadmin; a key keeps the scopes that they have now.
 
 Examples:
   longhaul keys create --name checkout --org acme
+  longhaul keys create --name on-call --org acme --role operator --role approver
   longhaul keys create --name partner --org acme --expires 90d
   export LONGHAUL_API_KEY=$(longhaul keys create --name ci --org acme --scopes executions:read,executions:write)")]
     Create(CreateArgs),
@@ -87,10 +92,13 @@ struct CreateArgs {
     name: String,
     #[command(flatten)]
     tenant: TenantArgs,
-    /// Scopes of the key, separated by commas
-    #[arg(long, value_delimiter = ',', value_parser = scope,
-        default_value = "executions:read,executions:write,definitions:read")]
+    /// Scopes of the key, separated by commas; without --role, the default is
+    /// executions:read,executions:write,definitions:read
+    #[arg(long, value_delimiter = ',', value_parser = scope)]
     scopes: Vec<Scope>,
+    /// Role whose scopes the key has; may be given several times
+    #[arg(long = "role", value_name = "ROLE", value_parser = role)]
+    roles: Vec<Role>,
     /// Life of the key: minutes (30m), hours (24h) or days (90d); without it, the key does not expire
     #[arg(long, value_name = "TIME", value_parser = time)]
     expires: Option<Duration>,
@@ -113,6 +121,26 @@ fn scope(name: &str) -> Result<Scope, String> {
         let known: Vec<&str> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
         format!("there are {}", known.join(", "))
     })
+}
+
+fn role(name: &str) -> Result<Role, String> {
+    Role::parse(name).ok_or_else(|| {
+        let known: Vec<&str> = Role::ALL.iter().map(|role| role.as_str()).collect();
+        format!("there are {}", known.join(", "))
+    })
+}
+
+impl CreateArgs {
+    fn scopes(&self) -> Vec<Scope> {
+        if self.scopes.is_empty() && self.roles.is_empty() {
+            return vec![Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead];
+        }
+        let mut scopes = scopes_of(&self.roles);
+        scopes.extend(&self.scopes);
+        scopes.sort_unstable();
+        scopes.dedup();
+        scopes
+    }
 }
 
 /// Runs a subcommand.
@@ -163,13 +191,14 @@ async fn make(config: &Config, store: &Store, args: &CreateArgs, context: &Conte
     let pepper = compose::pepper(config)?;
     let tenant = store.ensure_tenant(&args.tenant.org, args.tenant.group.as_deref()).await?;
     let expires_at = end(store, args.expires).await?;
-    let new = NewKey { tenant: tenant.id, name: &args.name, scopes: &args.scopes, expires_at };
+    let scopes_given = args.scopes();
+    let new = NewKey { tenant: tenant.id, name: &args.name, scopes: &scopes_given, expires_at };
     let key = issued(store.issue_key(&new, &pepper).await?)?;
     let about = json!({
-        "name": args.name, "org_id": tenant.org_id, "group_id": tenant.group_id, "scopes": scopes(&args.scopes),
+        "name": args.name, "org_id": tenant.org_id, "group_id": tenant.group_id, "scopes": scopes(&scopes_given),
         "expires_at": expires_at,
     });
-    show(&key, &about, &format!("for {} with {}", tenant.org_id, scopes(&args.scopes).join(", ")), context);
+    show(&key, &about, &format!("for {} with {}", tenant.org_id, scopes(&scopes_given).join(", ")), context);
     Ok(Exit::Done)
 }
 

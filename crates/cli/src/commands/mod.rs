@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub mod accounts;
 pub mod api;
 pub mod apply;
 pub mod approvals;
