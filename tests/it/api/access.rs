@@ -1,10 +1,11 @@
 //! Scopes, API keys and tenants, for every route.
 
-use longhaul_store::tenants::api_keys::Scope;
+use longhaul_shared::domain::Role;
+use longhaul_store::tenants::{accounts::scopes_of, api_keys::Scope};
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::api::{EVERYDAY, TestApi};
+use crate::support::api::{Caller, EVERYDAY, TestApi};
 
 /// Every `/v1` route with the scope it needs; `{id}` is an execution of tenant `acme`.
 fn routes() -> Vec<(Method, &'static str, Scope)> {
@@ -121,6 +122,9 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/indexes/{name}/documents/{id}", DefinitionsRead),
         (Method::DELETE, "/v1/indexes/{name}/documents/{id}", DefinitionsWrite),
         (Method::GET, "/v1/audit", AuditRead),
+        (Method::GET, "/v1/accounts", KeysWrite),
+        (Method::POST, "/v1/accounts/{id}/disable", KeysWrite),
+        (Method::POST, "/v1/accounts/{id}/enable", KeysWrite),
         (Method::GET, "/v1/keys", KeysWrite),
         (Method::POST, "/v1/keys", KeysWrite),
         (Method::POST, "/v1/keys/{id}/rotate", KeysWrite),
@@ -153,6 +157,38 @@ async fn route_table_matches_the_openapi_document() {
     assert_eq!(tested, described);
 }
 
+/// A path whose parameters have the form of its objects' ids; `execution` for those of executions.
+fn filled(path: &str, execution: &str) -> String {
+    let id = match path {
+        path if path.starts_with("/v1/memory") => "ep_0197f3a0000070008000000000000000",
+        path if path.starts_with("/v1/sessions") => "sess_0197f3a0000070008000000000000000",
+        path if path.starts_with("/v1/projects") => "proj_0197f3a0000070008000000000000000",
+        path if path.starts_with("/v1/files") => "file_0197f3a0000070008000000000000000",
+        _ => execution,
+    };
+    path.replace("{id}", id).replace("{key}", "invoice").replace("{version}", "1")
+}
+
+#[tokio::test]
+async fn every_role_opens_its_routes_only() {
+    let api = TestApi::start().await;
+    // Of no execution, so that a route that admits the role changes nothing.
+    let none = "0197f3a0-0000-7000-8000-000000000000";
+    let keeper = api.caller("acme", Scope::ALL).await;
+    for role in Role::ALL {
+        let made = keeper.post("/v1/keys", &json!({"name": role.as_str(), "roles": [role.as_str()]})).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+        let caller = Caller { key: made.body["key"].as_str().map(str::to_owned), ..api.nobody() };
+        for (method, path, needs) in routes() {
+            let body = (method != Method::GET).then(|| "{}".to_owned());
+            let answer = caller.send(method.clone(), &filled(path, none), body, &[]).await;
+            let is_refused = answer.code() == "missing_scope";
+            assert_eq!(is_refused, !scopes_of(&[*role]).contains(&needs), "{role} {method} {path}: {}", answer.text);
+            assert_ne!(answer.status, 401, "{role} {method} {path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_route_requires_a_key_with_its_scope() {
     let api = TestApi::start().await;
@@ -162,18 +198,7 @@ async fn every_route_requires_a_key_with_its_scope() {
     stranger.key = Some(format!("lh_abcdefgh_{}", "x".repeat(40)));
     for (method, path, needs) in routes() {
         let what = format!("{method} {path}");
-        let session = "sess_0197f3a0000070008000000000000000";
-        let project = "proj_0197f3a0000070008000000000000000";
-        let file = "file_0197f3a0000070008000000000000000";
-        let episode = "ep_0197f3a0000070008000000000000000";
-        let id = match path {
-            path if path.starts_with("/v1/memory") => episode,
-            path if path.starts_with("/v1/sessions") => session,
-            path if path.starts_with("/v1/projects") => project,
-            path if path.starts_with("/v1/files") => file,
-            _ => &id,
-        };
-        let path = path.replace("{id}", id).replace("{key}", "invoice").replace("{version}", "1");
+        let path = filled(path, &id);
         let body = || (method != Method::GET).then(|| "{}".to_owned());
         let none = nobody.send(method.clone(), &path, body(), &[]).await;
         assert_eq!(none.error(), (401, "unauthenticated"), "{what}");
@@ -197,7 +222,7 @@ async fn execution_of_another_tenant_is_not_found() {
     let beta = api.caller("beta", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
     let ids = [id.as_str(), "0197f3a0-0000-7000-8000-000000000000", "no-id"];
     // Ids below indexes are of documents; workers are of no tenant.
-    let others = ["/v1/indexes/", "/v1/workers/", "/v1/keys/"];
+    let others = ["/v1/indexes/", "/v1/workers/", "/v1/keys/", "/v1/accounts/"];
     let of_executions = |path: &str| path.contains("{id}") && !others.iter().any(|other| path.starts_with(other));
     for (method, path, _) in routes().into_iter().filter(|(_, path, _)| of_executions(path)) {
         for id in ids {

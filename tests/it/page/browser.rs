@@ -34,7 +34,7 @@ fn browser() -> Option<String> {
     paths.find(|path| Path::new(path).is_file()).map(str::to_owned)
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,7 @@
 //! The page: signing in, every screen, what it refuses.
 
 mod browser;
+mod oidc;
 mod screens;
 mod sign_in;
 

@@ -84,7 +84,7 @@ async fn secure_cookies_are_sent_over_tls_only() {
 #[tokio::test]
 async fn local_key_signs_in_local_hosts_only() {
     // The API refuses the key, which tells that it was tried.
-    let page = PageOptions { local_key: Some("lh_unknown".to_owned().into()) };
+    let page = PageOptions { local_key: Some("lh_unknown".to_owned().into()), ..PageOptions::default() };
     let api = TestApi::start_with(ApiOptions { page, ..ApiOptions::default() }).await;
     let nobody = api.nobody();
     let tried = nobody.get("/login?next=%2Fworkers").await;

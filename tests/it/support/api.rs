@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
-use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, QueueState, ReadReply, TextDelta};
+use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, OidcProvider, QueueState, ReadReply, TextDelta};
 use longhaul_files::Files;
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_retrieval::OwnIndexes;
@@ -152,6 +152,7 @@ impl TestApi {
             store: store.clone(),
             submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
             pepper: pepper.clone(),
+            oidc: config.oidc.options().unwrap().map(|options| OidcProvider::new(options).unwrap()),
             looks: Box::pin(inbox),
             hooks,
             options,

@@ -81,7 +81,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 22] = [
+const EDGES: [(&str, &[&str]); 23] = [
     ("sdk", &[]),
     ("shared", &["sdk"]),
     ("contract", &["sdk", "shared"]),
@@ -112,8 +112,9 @@ const EDGES: [(&str, &[&str]); 22] = [
         ],
     ),
     ("page", &["shared"]),
+    ("oidc", &["shared"]),
     ("webhooks", &["shared", "store"]),
-    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files", "page", "webhooks"]),
+    ("api", &["sdk", "shared", "contract", "store", "retrieval", "files", "oidc", "page", "webhooks"]),
     ("sandbox", &[]),
     ("embedded", &[]),
     ("testkit", &["queue", "embedded"]),
