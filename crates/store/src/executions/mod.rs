@@ -16,3 +16,4 @@ pub mod read;
 pub mod sub_agents;
 pub mod submit;
 pub mod submit_answer;
+pub mod usage;
