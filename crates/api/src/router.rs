@@ -17,7 +17,7 @@ use crate::{
     routes::{
         accounts, audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health,
         human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules,
-        sessions, skills, webhooks, whoami, workers,
+        sessions, skills, usage, webhooks, whoami, workers,
     },
     state::ApiState,
     unread_body,
@@ -29,6 +29,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::submit::submit, executions::list::list))
         .routes(routes!(executions::batch::batch))
         .routes(routes!(overview::overview))
+        .routes(routes!(usage::usage))
         .routes(routes!(executions::get::get))
         .routes(routes!(executions::steps::steps))
         .routes(routes!(executions::ledger::ledger))

@@ -86,6 +86,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/questions/{id}", ExecutionsRead),
         (Method::POST, "/v1/questions/{id}/answer", ExecutionsWrite),
         (Method::GET, "/v1/overview", ExecutionsRead),
+        (Method::GET, "/v1/usage", ExecutionsRead),
         (Method::GET, "/v1/fleet/demand", Admin),
         (Method::GET, "/v1/workers", Admin),
         (Method::GET, "/v1/workers/{id}", Admin),

@@ -22,6 +22,7 @@ mod quarantine;
 mod refusals;
 mod retry;
 mod submit;
+mod usage;
 mod wait;
 mod waiting;
 mod workers;

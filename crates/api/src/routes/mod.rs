@@ -23,6 +23,7 @@ pub(crate) mod quarantine;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod skills;
+pub(crate) mod usage;
 pub(crate) mod webhooks;
 pub(crate) mod whoami;
 pub(crate) mod workers;
