@@ -5,6 +5,7 @@ import { chromium } from "playwright-core";
 export const screens = (made) => [
   ["overview", "/"],
   ["executions", "/executions"],
+  ["usage", "/usage"],
   ["execution", `/executions/${made.tools}`],
   ["execution-corrected", `/executions/${made.invoices[2]}`],
   ["execution-failed", `/executions/${made.failed[0]}`],

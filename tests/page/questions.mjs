@@ -47,6 +47,19 @@ const questions = {
     await v.click(v.page.locator("section:has(#failures) tbody a"));
     await v.sees("tr[data-status=FAILED]", "Voilà, la traduction.");
   },
+  "What did the tenant spend in the last day, and on which model? And yesterday?": async (v) => {
+    await v.menu("Usage");
+    await v.sees("section:has(#spend) tbody tr", /slow-reader|travel-desk|translator.*scripted.*\$/s);
+    await v.link("Yesterday");
+    await v.sees("main .button[aria-current]", "Yesterday");
+  },
+  "Which agent fails most this week, and with what message?": async (v) => {
+    await v.menu("Usage");
+    await v.link("This week");
+    await v.sees("section:has(#agents) tbody tr:first-child", /translator.*max_retries_exceeded/s);
+    await v.click(v.page.locator("section:has(#agents) tbody a").filter({ hasText: "max_retries_exceeded" }));
+    await v.sees("tr[data-status=FAILED]", "translation");
+  },
   "Why did this run fail, and what did the model answer?": async (v, made) => {
     await v.find(made.failed[0]);
     await v.sees(".note.bad", "max_retries_exceeded");

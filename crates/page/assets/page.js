@@ -33,6 +33,25 @@
     }
   };
 
+  // Links to whole days: [data-since] and [data-until] are a number of days ago, or "week" for this week's Monday. They
+  // begin at midnight in the visitor's zone; the server wrote midnight in UTC.
+  const midnight = (back) => {
+    const at = new Date();
+    at.setHours(0, 0, 0, 0);
+    at.setDate(at.getDate() - (back === "week" ? (at.getDay() + 6) % 7 : Number(back)));
+    return at.toISOString();
+  };
+  const showDays = () => {
+    for (const link of all("a[data-since]")) {
+      const to = new URL(link.href);
+      for (const name of ["since", "until"]) if (link.dataset[name]) to.searchParams.set(name, midnight(link.dataset[name]));
+      link.href = to.href;
+      const isShown = to.search === location.search;
+      link.classList.toggle("primary", isShown);
+      if (isShown) link.setAttribute("aria-current", "true");
+    }
+  };
+
   // Updates: the server sends the content again when it has changed; what the visitor edits or selected stays.
   let stream = null;
   const isBusy = () => $("dialog[open]") || $("main [data-dirty]");
@@ -414,6 +433,7 @@
 
   const arrived = (main) => {
     showTimes();
+    showDays();
     showBulk();
     document.dispatchEvent(new CustomEvent("arrived", { detail: main }));
   };

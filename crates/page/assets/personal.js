@@ -57,6 +57,7 @@
   const places = {
     o: "/",
     e: "/executions",
+    u: "/usage",
     a: "/approvals",
     q: "/questions",
     s: "/sessions",

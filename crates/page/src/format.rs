@@ -1,6 +1,7 @@
 //! Filters and functions of the templates: times, durations, amounts, links.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike, Days, Utc};
+use longhaul_shared::clock::{Clock, SystemClock};
 use minijinja::{Environment, Value, value::ValueKind};
 use url::form_urlencoded;
 
@@ -20,6 +21,7 @@ pub(crate) fn register(environment: &mut Environment<'_>) {
     environment.add_filter("urlencode", segment);
     environment.add_function("between", between);
     environment.add_function("link", link);
+    environment.add_function("midnight", midnight);
 }
 
 fn instant(value: &Value) -> Option<DateTime<Utc>> {
@@ -145,6 +147,18 @@ fn segment(text: &str) -> String {
     text.bytes().map(|b| if is_plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
+/// Midnight in UTC of the day so many days ago, or of the Monday of this week; the page's script changes links that
+/// hold it to midnight in the visitor's zone.
+fn midnight(back: &str) -> Value {
+    let today = SystemClock::default().now().date_naive();
+    let days = match back {
+        "week" => Some(u64::from(today.weekday().num_days_from_monday())),
+        days => days.parse().ok(),
+    };
+    let day = days.and_then(|days| today.checked_sub_days(Days::new(days)));
+    day.map_or(Value::UNDEFINED, |day| Value::from(format!("{day}T00:00:00Z")))
+}
+
 /// The address `path` with the query `query` changed by `changes`; a change to none removes a parameter.
 fn link(path: &str, query: &Value, changes: &Value) -> String {
     let mut pairs = form_urlencoded::Serializer::new(String::new());
@@ -186,6 +200,15 @@ mod tests {
         let query = context! { status => "FAILED", cursor => "x" };
         let changed = link("/e", &query, &context! { agent => "a&b", cursor => Value::from(()) });
         assert_eq!(changed, "/e?status=FAILED&agent=a%26b");
+    }
+
+    #[test]
+    fn days_begin_at_midnight() {
+        let at = |back| instant(&midnight(back)).unwrap();
+        assert_eq!((at("0") - at("1")).num_hours(), 24);
+        assert_eq!(at("week").weekday(), chrono::Weekday::Mon);
+        assert!((0..7).contains(&(at("0") - at("week")).num_days()));
+        assert!(midnight("yesterday").is_undefined());
     }
 
     #[test]

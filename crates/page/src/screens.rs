@@ -108,6 +108,11 @@ pub(crate) const SCREENS: &[Screen] = &[
         ],
     },
     Screen {
+        path: "/usage",
+        template: "usage.html",
+        reads: &[read("usage", "/v1/usage").passing(&["since", "until", TENANTS[0], TENANTS[1], TENANTS[2]])],
+    },
+    Screen {
         path: "/executions/{id}",
         template: "execution.html",
         reads: &[

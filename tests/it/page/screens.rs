@@ -15,6 +15,7 @@ use crate::support::{
 const SCREENS: &[&str] = &[
     "/",
     "/executions",
+    "/usage",
     "/new",
     "/approvals",
     "/questions",
