@@ -12,7 +12,7 @@ use longhaul_cli::{
         accounts, api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev,
         doctor, erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
         project, providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit,
-        tool_results, top_up, watch, webhook, whoami, why, with_servers, worker, workers,
+        tool_results, top_up, usage, watch, webhook, whoami, why, with_servers, worker, workers,
     },
     exit,
 };
@@ -37,6 +37,7 @@ enum Command {
     Worker(worker::WorkerArgs),
     Workers(workers::WorkersArgs),
     Overview(overview::OverviewArgs),
+    Usage(usage::UsageArgs),
     Whoami(whoami::WhoamiArgs),
     #[cfg(target_os = "linux")]
     Sandbox(sandbox::SandboxArgs),
@@ -143,6 +144,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Worker(args) => run::role(context.load(args.flags())?, "longhaul-worker", worker::run),
         Command::Workers(args) => run::plain(workers::run(args, context)),
         Command::Overview(args) => run::plain(overview::run(args, context)),
+        Command::Usage(args) => run::plain(usage::run(args, context)),
         Command::Whoami(args) => run::plain(whoami::run(args, context)),
         #[cfg(target_os = "linux")]
         Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),

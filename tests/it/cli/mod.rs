@@ -11,6 +11,7 @@ mod projects;
 mod quarantine;
 mod schedule;
 mod skills;
+mod usage;
 mod webhook;
 mod workers;
 

@@ -47,6 +47,7 @@ pub mod steps;
 pub mod submit;
 pub mod tool_results;
 pub mod top_up;
+pub mod usage;
 pub mod watch;
 pub mod webhook;
 pub mod whoami;
