@@ -168,7 +168,7 @@ impl From<FailureUsage> for UsageFailure {
     }
 }
 
-/// Sums what the executions submitted in a span of time spent, by tenant, agent and model, and how they ended, by agent.
+/// Sums what the executions submitted in a span of time spent, by tenant, agent and model, and how they ended.
 #[utoipa::path(get, operation_id = "getUsage", path = "/v1/usage", tag = "executions",
     params(
         ("since" = Option<DateTime<Utc>>, Query, description = "Submitted at this time or later; 24 hours before \
