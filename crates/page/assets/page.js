@@ -44,7 +44,10 @@
   const showDays = () => {
     for (const link of all("a[data-since]")) {
       const to = new URL(link.href);
-      for (const name of ["since", "until"]) if (link.dataset[name]) to.searchParams.set(name, midnight(link.dataset[name]));
+      for (const name of ["since", "until"]) {
+        const back = link.dataset[name];
+        if (back) to.searchParams.set(name, midnight(back));
+      }
       link.href = to.href;
       const isShown = to.search === location.search;
       link.classList.toggle("primary", isShown);
