@@ -193,13 +193,14 @@ async fn tenants_are_those_asked_for() {
 async fn absent_span_is_the_last_day() {
     let api = TestApi::start().await;
     api.submit().await;
-    let until = Utc::now() + TimeDelta::minutes(1);
+    let now = api.store.now().await.unwrap();
+    let until = now + TimeDelta::minutes(1);
     let usage = api.acme.get(&format!("/v1/usage?until={}", until.format("%Y-%m-%dT%H:%M:%SZ"))).await.body;
     assert_eq!(usage["totals"]["executions"], 1, "{usage}");
     let usage = api.acme.get("/v1/usage").await.body;
     let time = |name: &str| -> DateTime<Utc> { usage[name].as_str().unwrap().parse().unwrap() };
     assert_eq!(time("until") - time("since"), TimeDelta::hours(24));
-    assert!((Utc::now() - time("until")).abs() < TimeDelta::minutes(1), "{usage}");
+    assert!((now - time("until")).abs() < TimeDelta::minutes(1), "{usage}");
 }
 
 #[tokio::test]
@@ -266,7 +267,7 @@ async fn neighbours_of_a_tenant_are_not_read() {
     let busy = world.store.ensure_tenant("busy", None).await.unwrap().id;
     world.store.fill_with_executions(busy, OTHERS).await.unwrap();
     sqlx::query("select pg_stat_reset()").execute(world.pool()).await.unwrap();
-    let now = Utc::now();
+    let now = world.store.now().await.unwrap();
     let span = UsageSpan { since: now - TimeDelta::days(30), until: now };
     let bounds = UsageBounds { executions: 50, calls: 1_000 };
     let usage = world.store.usage(&world.tenant.into(), span, bounds).await.unwrap();
