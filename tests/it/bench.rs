@@ -108,7 +108,7 @@ async fn late_turns_of_a_long_execution_cost_as_early() {
 
 #[tokio::test]
 async fn neighbours_start_while_each_attack_runs() {
-    let small = ["--rate", "10", "--seconds", "1", "--connections", "2", "--requests", "24", "--waiting", "500"];
+    let small = ["--rate", "10", "--seconds", "1", "--connections", "2", "--requests", "8", "--waiting", "100"];
     let printed = run(&[&["neighbours"], &small[..]].concat()).await;
     let rows = printed["attacks"].as_array().unwrap();
     let names: Vec<_> = rows.iter().filter_map(|row| row["attack"].as_str()).collect();

@@ -41,20 +41,22 @@ async fn park(fleet: &Fleet, count: usize, total: i64) {
 /// Copies a parked execution until there are ten thousand, without running the copies.
 async fn copy_to_ten_thousand(fleet: &Fleet) {
     sqlx::raw_sql(
-        "insert into executions
-         select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', \
+        "with copies as (
+            insert into executions
+            select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', \
          longhaul_uuid()))).*
-         from (select * from executions where wait_reason = 'approval' limit 1) template,
-            generate_series(1, 10000 - (select count(*) from executions));
-         insert into human_requests
-         select (jsonb_populate_record(null::human_requests, to_jsonb(template)
-            || jsonb_build_object('id', longhaul_uuid(), 'execution_id', e.id))).*
-         from (select * from human_requests limit 1) template, executions e
-         where not exists (select from human_requests r where r.execution_id = e.id);
-         insert into parked select id, tenant_id, wait_reason, wait_until from executions
-         where id not in (select execution_id from parked);
-         insert into execution_payloads (execution_id, input) select id, '{}' from executions
-         where id not in (select execution_id from execution_payloads);
+            from (select * from executions where wait_reason = 'approval' limit 1) template,
+                generate_series(1, 10000 - (select count(*) from executions))
+            returning id, tenant_id, wait_reason, wait_until
+         ), requests as (
+            insert into human_requests
+            select (jsonb_populate_record(null::human_requests, to_jsonb(template)
+                || jsonb_build_object('id', longhaul_uuid(), 'execution_id', copies.id))).*
+            from (select * from human_requests limit 1) template, copies
+         ), parks as (
+            insert into parked select id, tenant_id, wait_reason, wait_until from copies
+         )
+         insert into execution_payloads (execution_id, input) select id, '{}' from copies;
          update human_requests set expires_at = longhaul_now()
          where id = (select id from human_requests order by id desc limit 1);",
     )

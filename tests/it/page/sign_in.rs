@@ -78,7 +78,10 @@ async fn session_changes_something_from_its_own_site_only() {
 async fn secure_cookies_are_sent_over_tls_only() {
     let api = TestApi::start_with(ApiOptions { secure_cookies: true, ..ApiOptions::default() }).await;
     let welcome = post_key(&api.nobody(), api.acme.key.as_deref().unwrap(), "/").await;
-    assert!(welcome.header("set-cookie").contains("; Secure"));
+    let cookie = welcome.header("set-cookie");
+    assert!(cookie.starts_with("__Host-") && cookie.contains("; Secure"), "{cookie}");
+    let visitor = Visitor { caller: api.nobody(), cookie: cookie.split(';').next().unwrap().to_owned() };
+    assert_eq!(visitor.get("/v1/whoami").await.status, 200);
 }
 
 #[tokio::test]

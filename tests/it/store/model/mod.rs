@@ -74,7 +74,7 @@ async fn store_matches_the_model_on_random_walk() {
 async fn walk_detects_a_model_without_a_rule() {
     // Each with the first seed that shows it, of 1 to 20.
     for (broken, first) in
-        [(Broken::ParkIgnoresCancel, 1), (Broken::BlindPark, 1), (Broken::CountedSlots, 1), (Broken::WriteThenEnd, 1)]
+        [(Broken::ParkIgnoresCancel, 12), (Broken::BlindPark, 1), (Broken::CountedSlots, 1), (Broken::WriteThenEnd, 1)]
     {
         let mut seeds = first..=20;
         let is_seen = async |seed| {
