@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { until } from "./seed.mjs";
 
-const SOON = 15000;
+const SOON = 30000;
 /** A screen that takes long to read is sent again less often: a busy machine takes its time. */
 const LIVE = 90000;
 /** Waits until the element shows a text. */

@@ -28,7 +28,7 @@ class Counted {
     await this.page.keyboard.press("Enter");
   }
   async sees(selector, text) {
-    await this.page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: 10000 });
+    await this.page.locator(selector).filter({ hasText: text }).first().waitFor({ timeout: 30000 });
   }
 }
 
