@@ -140,4 +140,5 @@ async fn followed_screen_is_sent_again_when_it_changes() {
     read_until("No executions.").await;
     let id = api.submit().await;
     read_until(&format!("row-{id}")).await;
+    assert_eq!(read.matches("event: main").count(), 2, "what did not change is not sent again: {read}");
 }
