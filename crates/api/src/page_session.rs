@@ -59,9 +59,11 @@ pub(crate) async fn login(
     Ok(with_cookies(Redirect::to(own_page(&login.next)).into_response(), &[cookie]))
 }
 
-/// `next` if it is an address of this page, and no other site's.
+/// `next` if it is an address of this page, and no other site's. Browsers read `\` as `/`, and leave out tabs and line
+/// ends (URL Standard, basic URL parser), so that `/<tab>/evil` is another site.
 pub(crate) fn own_page(next: &str) -> &str {
-    let is_own = next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\r', '\n']);
+    let is_refused = |c: char| c == '\\' || c.is_control();
+    let is_own = next.starts_with('/') && !next.starts_with("//") && !next.contains(is_refused);
     if is_own { next } else { "/" }
 }
 
@@ -89,7 +91,7 @@ mod tests {
     #[test]
     fn next_page_is_never_another_site() {
         assert_eq!(own_page("/executions?status=FAILED"), "/executions?status=FAILED");
-        for other in ["", "//evil", "https://evil", "/\\\\evil", "/a\r\nb"] {
+        for other in ["", "//evil", "https://evil", "/\\\\evil", "/a\r\nb", "/\t/evil"] {
             assert_eq!(own_page(other), "/", "{other}");
         }
     }
