@@ -8,7 +8,7 @@ use futures::future::join_all;
 use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::lease_writer::LeaseWriter;
-use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
+use longhaul_store::history::journal::StepKind::{Call, Compression, Prompt, Turn};
 use longhaul_store::{Store, StoreOptions};
 use sqlx::PgPool;
 
@@ -249,7 +249,7 @@ async fn usage_view_adds_up_models_and_tools() {
     (failed.name, failed.failure_code) = (Some("search".into()), Some("runtime".into()));
     let mut call = step(2, Call, "call");
     call.name = Some("search".into());
-    let steps = vec![step(1, Turn, "turn"), call, failed, step(4, Turn, "answer")];
+    let steps = vec![step(1, Turn, "turn"), call, failed, step(4, Compression, "summary"), step(5, Turn, "answer")];
     worker.record(write(&claimed, 1, steps)).await.unwrap();
     let rows: Vec<(String, String, i64, i64, Option<i64>)> = sqlx::query_as(
         "select kind, name, calls, errors, input_tokens from execution_usage where execution_id = $1 order by kind",
@@ -258,7 +258,7 @@ async fn usage_view_adds_up_models_and_tools() {
     .fetch_all(world.pool())
     .await
     .unwrap();
-    let expected = [("model", "scripted", 2, 0, Some(20)), ("tool", "search", 2, 1, Some(20))];
+    let expected = [("model", "scripted", 3, 0, Some(30)), ("tool", "search", 2, 1, Some(20))];
     assert_eq!(
         rows,
         expected.map(|(kind, name, calls, errors, tokens)| (kind.into(), name.into(), calls, errors, tokens))

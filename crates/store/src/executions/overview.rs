@@ -83,7 +83,7 @@ impl Store {
                 coalesce(sum(s.cost), 0)::bigint as "cost!"
             from unnest($1::uuid[], $2::text[]) e (id, agent)
             join steps s on s.execution_id = e.id
-            where s.execution_id = any($1) and s.kind in ('turn', 'aggregation') and s.attempt > 0
+            where s.execution_id = any($1) and s.kind in ('turn', 'compression', 'aggregation') and s.attempt > 0
             group by 1, 2
             order by 6 desc, 3 desc
             limit $3
