@@ -316,7 +316,7 @@ impl ApiError {
             | Self::RetrievalUnavailable(why) => why.clone(),
             Self::TooManyStreams => "this server follows as many event streams as it may".into(),
             Self::Refused => "the database refused a value of the request".into(),
-            Self::Busy => "too many large values are being checked; try again".into(),
+            Self::Busy => "too many requests of this kind are under way; try again".into(),
             Self::Unavailable => "the service cannot reach its database; try again".into(),
             Self::Internal => "something went wrong on our side; the request id helps to find it".into(),
         }

@@ -14,7 +14,7 @@ use longhaul_shared::{
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, sessions::SessionLimit, tenants::api_keys::Pepper,
 };
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,6 +30,9 @@ use crate::{
     routes::contract::{engine::Engine, options::ContractOptions},
     session_watch::SessionWatch,
 };
+
+/// Usage of spans read at a time by one process. Each may take seconds, on connections that all requests share.
+const USAGE_READS: usize = 2;
 
 /// State of the queue's transport. Reported, never required: Postgres is the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +149,8 @@ pub(crate) struct Shared {
     pub(crate) answers: Option<GuardedClient>,
     _fleet: FleetWatch,
     _health: Option<PlatformHealth>,
+    /// Permits to sum the usage of a span.
+    pub(crate) usage_reads: Semaphore,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -192,6 +197,7 @@ impl ApiState {
             oidc,
             hooks,
             options,
+            usage_reads: Semaphore::new(USAGE_READS),
             shutdown,
         }))
     }

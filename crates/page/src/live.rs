@@ -17,8 +17,10 @@ use crate::{PageState, asked::Asked, render};
 
 /// Least time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// A screen that takes long to read is read less often: a look takes a hundredth of the time, or [`SLOWEST`] passes.
+/// A screen that takes long to read is read less often: a look takes a hundredth of the time, or [`SLOWEST`] passes; but
+/// never more than a tenth of the time.
 const SHARE: u32 = 100;
+const LARGEST_SHARE: u32 = 10;
 const SLOWEST: Duration = Duration::from_secs(10);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -47,7 +49,8 @@ async fn next(mut following: Following) -> Option<(Result<Event, Infallible>, Fo
         let began = Instant::now();
         let values = following.asked.values(&following.state).await.ok()?;
         let main = render::main(following.asked.screen.template, &values);
-        following.pause = (began.elapsed() * SHARE).clamp(LOOK, SLOWEST);
+        let took = began.elapsed();
+        following.pause = (took * SHARE).clamp(LOOK, SLOWEST).max(took * LARGEST_SHARE);
         if main != following.sent {
             let event = Event::default().event("main").data(&main);
             following.sent = main;

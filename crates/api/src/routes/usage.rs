@@ -1,5 +1,7 @@
 //! `GET /v1/usage`: what a tenant's executions of a span of time spent, and how they ended.
 
+use std::time::Duration;
+
 use axum::{Json, extract::State};
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_sdk::Usd;
@@ -11,11 +13,12 @@ use longhaul_store::{
     tenants::api_keys::Scope,
 };
 use serde::Serialize;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::{
     auth::Principal,
-    error::ApiResult,
+    error::{ApiError, ApiResult},
     extract::{Params, take_reach},
     openapi::closed,
     state::ApiState,
@@ -23,6 +26,8 @@ use crate::{
 
 /// What one answer reads at most (docs/adr/0063-usage.md).
 const BOUNDS: UsageBounds = UsageBounds { executions: 50_000, calls: 200_000 };
+/// Longest wait for another answer.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Length of a span without a start.
 const DEFAULT_SPAN: TimeDelta = TimeDelta::hours(24);
 const MAX_SPAN: TimeDelta = TimeDelta::days(92);
@@ -187,6 +192,8 @@ pub(crate) async fn usage(
     let reach = take_reach(&state, &principal, &mut params).await?;
     let span = take_span(&mut params, state.store.believed_now());
     params.finish()?;
+    let permit = timeout(PATIENCE, state.usage_reads.acquire()).await;
+    let Ok(Ok(_permit)) = permit else { return Err(ApiError::Busy) };
     let usage = state.store.usage(&reach, span, BOUNDS).await?;
     Ok(Json(UsageView::new(span, usage)))
 }
