@@ -37,6 +37,7 @@ export const screens = (made) => [
   ["webhooks", "/webhooks"],
   ["webhook", `/webhooks/${made.webhook}`],
   ["keys", "/keys"],
+  ["accounts", "/accounts"],
   ["audit", "/audit"],
 ];
 

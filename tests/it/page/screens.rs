@@ -32,6 +32,7 @@ const SCREENS: &[&str] = &[
     "/quarantine",
     "/webhooks",
     "/keys",
+    "/accounts",
     "/audit",
 ];
 
