@@ -228,6 +228,8 @@ async fn question_is_answered_as_a_call() {
     let id = bench.submit().await;
     let pending = bench.waits_for(id, &["c1"]).await;
     assert_eq!((&pending["c1"]["kind"], &pending["c1"]["output_schema"]), (&json!("question"), &schema));
+    let question = format!("/v1/questions/{}", pending["c1"]["request_id"].as_str().unwrap());
+    assert_eq!(bench.api.acme.get(&question).await.body["question"], "Which?");
     let wrong = bench.post(id, json!([output(&pending["c1"], json!("green"))])).await;
     assert_eq!(super::refused(&wrong), [("/results/0/output".into(), "invalid_output".into())], "{}", wrong.text);
     let failed = bench.post(id, json!([error(&pending["c1"], "no idea")])).await;

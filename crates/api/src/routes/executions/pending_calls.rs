@@ -23,6 +23,8 @@ pub(crate) struct PendingCall {
     pub(crate) kind: &'static str,
     /// Execution that made the call: this one, or one below it in its tree.
     pub(crate) execution_id: String,
+    /// Id of the request; of a question, that of `/v1/questions/{id}`.
+    pub(crate) request_id: String,
     #[schema(example = "call_7Tq2")]
     pub(crate) call_id: String,
     /// Name of the tool.
@@ -58,6 +60,7 @@ impl PendingCall {
         Ok(Self {
             kind: request.kind.as_str(),
             execution_id: request.execution_id.to_string(),
+            request_id: request.id.to_string(),
             call_id: request.call_id.clone(),
             name: request.tool.clone(),
             arguments,
