@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_shared::domain::TenantId;
-use longhaul_store::executions::list_filter::uuid_floor;
-use longhaul_store::executions::usage::{UsageBounds, UsageSpan, UsageSummary};
-use longhaul_store::tenants::api_keys::Scope;
-use longhaul_store::tenants::scope::TenantScope;
+use longhaul_store::{
+    Store, StoreOptions,
+    executions::{
+        list_filter::uuid_floor,
+        usage::{UsageBounds, UsageSpan, UsageSummary},
+    },
+    tenants::{api_keys::Scope, scope::TenantScope},
+};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -260,22 +264,9 @@ async fn cut_span_is_complete_from_the_said_instant() {
     }
 }
 
-#[tokio::test]
-async fn neighbours_of_a_tenant_are_not_read() {
-    const OTHERS: i32 = 20_000;
-    let world = World::create().await;
-    let busy = world.store.ensure_tenant("busy", None).await.unwrap().id;
-    world.store.fill_with_executions(busy, OTHERS).await.unwrap();
-    sqlx::query("select pg_stat_reset()").execute(world.pool()).await.unwrap();
-    let now = world.store.now().await.unwrap();
-    let span = UsageSpan { since: now - TimeDelta::days(30), until: now };
-    let bounds = UsageBounds { executions: 50, calls: 1_000 };
-    let usage = world.store.usage(&world.tenant.into(), span, bounds).await.unwrap();
-    assert_eq!((usage.covered_since, usage.executions.submitted), (span.since, 0));
-    let usage = world.store.usage(&busy.into(), span, bounds).await.unwrap();
-    assert!(usage.covered_since > span.since && usage.executions.submitted <= 50, "{usage:?}");
-    world.store.close().await;
-    // A session reports its statistics at its end.
+/// Closes a store, and waits until PostgreSQL has ended its sessions.
+async fn end_sessions(world: &World, store: &Store) {
+    store.close().await;
     let sessions = "select count(*) from pg_stat_activity
         where datname = current_database() and application_name = 'longhaul' and pid <> pg_backend_pid()";
     eventually("the sessions have ended", Duration::from_secs(60), async || {
@@ -283,6 +274,26 @@ async fn neighbours_of_a_tenant_are_not_read() {
         if open == 0 { Ok(()) } else { Err(open) }
     })
     .await;
+}
+
+#[tokio::test]
+async fn neighbours_of_a_tenant_are_not_read() {
+    const OTHERS: i32 = 20_000;
+    let world = World::create().await;
+    let busy = world.store.ensure_tenant("busy", None).await.unwrap().id;
+    world.store.fill_with_executions(busy, OTHERS).await.unwrap();
+    let now = world.store.now().await.unwrap();
+    // A session reports its statistics at its end: those of the fill must not come after the reset.
+    end_sessions(&world, &world.store).await;
+    sqlx::query("select pg_stat_reset()").execute(world.pool()).await.unwrap();
+    let reader = Store::open(StoreOptions::new(&world.db.url)).unwrap();
+    let span = UsageSpan { since: now - TimeDelta::days(30), until: now };
+    let bounds = UsageBounds { executions: 50, calls: 1_000 };
+    let usage = reader.usage(&world.tenant.into(), span, bounds).await.unwrap();
+    assert_eq!((usage.covered_since, usage.executions.submitted), (span.since, 0));
+    let usage = reader.usage(&busy.into(), span, bounds).await.unwrap();
+    assert!(usage.covered_since > span.since && usage.executions.submitted <= 50, "{usage:?}");
+    end_sessions(&world, &reader).await;
     let reads: i64 = sqlx::query_scalar(
         "select (select coalesce(sum(seq_tup_read), 0) from pg_stat_user_tables)::bigint
             + (select sum(idx_tup_read) from pg_stat_user_indexes)::bigint",
