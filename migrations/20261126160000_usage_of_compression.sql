@@ -1,5 +1,5 @@
--- A compression of the context is a model call that is paid for: the view has it, as `executions.cost` does. A model that
--- makes turns and compressions of an execution is one row.
+-- A compression of the context is a model call that is paid for: the view has it, as `executions.cost` does. A model
+-- that makes turns and compressions of an execution is one row.
 create or replace view execution_usage as
 select
     s.execution_id,

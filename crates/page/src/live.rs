@@ -17,8 +17,8 @@ use crate::{PageState, asked::Asked, render};
 
 /// Least time between two looks.
 const LOOK: Duration = Duration::from_secs(2);
-/// A screen that takes long to read is read less often: a look takes a hundredth of the time, or [`SLOWEST`] passes; but
-/// never more than a tenth of the time.
+/// A screen that takes long to read is read less often: a look takes a hundredth of the time, or [`SLOWEST`] passes;
+/// but never more than a tenth of the time.
 const SHARE: u32 = 100;
 const LARGEST_SHARE: u32 = 10;
 const SLOWEST: Duration = Duration::from_secs(10);
