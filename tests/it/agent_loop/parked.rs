@@ -41,8 +41,9 @@ async fn park(fleet: &Fleet, count: usize, total: i64) {
 /// Copies a parked execution until there are ten thousand, without running the copies.
 async fn copy_to_ten_thousand(fleet: &Fleet) {
     sqlx::raw_sql(
-        // As on a worker's connections: the triggers were planned for a small table.
-        "set enable_seqscan = off;
+        // As on a worker's connections. A trigger's statement would be compiled for each row.
+        "set jit = off;
+         set enable_seqscan = off;
          with copies as (
             insert into executions
             select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', \
@@ -61,7 +62,8 @@ async fn copy_to_ten_thousand(fleet: &Fleet) {
          insert into execution_payloads (execution_id, input) select id, '{}' from copies;
          update human_requests set expires_at = longhaul_now()
          where id = (select id from human_requests order by id desc limit 1);
-         reset enable_seqscan;",
+         reset enable_seqscan;
+         reset jit;",
     )
     .execute(&fleet.db.pool)
     .await
