@@ -58,6 +58,8 @@ impl Bench {
         let sandbox = sandbox().await?;
         let mut fleet = Fleet::start().await;
         fleet.set("LONGHAUL__SANDBOX__URL", &sandbox.url);
+        // Sessions that were idle for days would be remembered, by a call of the model that no script expects.
+        fleet.set("LONGHAUL__MEMORY__ENABLED", "false");
         fleet.store.put_shared_agent(&agent).await.unwrap();
         let options = ApiOptions { has_sandbox: true, max_running_sessions: 0, ..ApiOptions::default() };
         let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
