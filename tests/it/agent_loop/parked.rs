@@ -38,8 +38,8 @@ async fn park(fleet: &Fleet, count: usize, total: i64) {
     .await;
 }
 
-/// Copies a parked execution until there are ten thousand, without running the copies.
-async fn copy_to_ten_thousand(fleet: &Fleet) {
+/// Copies a parked execution until there are six thousand, without running the copies.
+async fn copy_to_thousands(fleet: &Fleet) {
     sqlx::raw_sql(
         // As on a worker's connections. A trigger's statement would be compiled for each row.
         "set jit = off;
@@ -49,7 +49,7 @@ async fn copy_to_ten_thousand(fleet: &Fleet) {
             select (jsonb_populate_record(null::executions, to_jsonb(template) || jsonb_build_object('id', \
          longhaul_uuid()))).*
             from (select * from executions where wait_reason = 'approval' limit 1) template,
-                generate_series(1, 10000 - (select count(*) from executions))
+                generate_series(1, 6000 - (select count(*) from executions))
             returning id, tenant_id, wait_reason, wait_until
          ), requests as (
             insert into human_requests
@@ -72,7 +72,7 @@ async fn copy_to_ten_thousand(fleet: &Fleet) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_runs_do_not_grow_the_workers_memory() {
-    /// MiB that allocators may keep. Ten thousand transcripts of 8 kB alone would be 80.
+    /// MiB that allocators may keep. Six thousand transcripts of 8 kB alone would be 48.
     const TOLERANCE_MIB: u64 = 32;
     let mut fleet = Fleet::start().await;
     // Limits the memory of executions in flight, which is measured elsewhere.
@@ -90,7 +90,7 @@ async fn parked_runs_do_not_grow_the_workers_memory() {
     park(&fleet, 50, 50).await;
     let before = process.resident_mib();
     park(&fleet, 200, 250).await;
-    copy_to_ten_thousand(&fleet).await;
+    copy_to_thousands(&fleet).await;
     eventually("the sweep has been over all of them", LOAD_PATIENCE, async || {
         let expired: i64 = sqlx::query_scalar("select count(*) from human_requests where state = 'expired'")
             .fetch_one(&fleet.db.pool)
@@ -100,6 +100,6 @@ async fn parked_runs_do_not_grow_the_workers_memory() {
     })
     .await;
     let after = process.resident_mib();
-    println!("50 parked: {before} MiB; 10,000 parked: {after} MiB");
+    println!("50 parked: {before} MiB; 6,000 parked: {after} MiB");
     assert!(after <= before + TOLERANCE_MIB, "{before} MiB before, {after} MiB after");
 }
