@@ -13,12 +13,13 @@ bootstrap: ## install what is missing (PostgreSQL, Redis, bubblewrap, a C compil
 	@sh deploy/bootstrap.sh
 
 # The dev profile: a first build takes a fraction of the release one's time on two cores, `make test` uses the same
-# artifacts, and the demo waits for its scripted model and its database rather than for our code.
+# artifacts (with `-p`, cargo would choose other features of the dependencies, and compile most of them again), and the
+# demo waits for its scripted model and its database rather than for our code.
 demo: bootstrap ## three example definitions over sample input, a chat, a project and a schedule
-	@cargo run -p longhaul-cli --bin longhaul -- demo
+	@cargo run --bin longhaul -- demo
 
 dev: bootstrap ## API, worker and page on private servers; data in .longhaul/
-	@cargo run -p longhaul-cli --bin longhaul -- dev
+	@cargo run --bin longhaul -- dev
 
 # More tests than cores at a time: they wait for servers as much as they compute.
 test: bootstrap ## all tests
@@ -29,7 +30,7 @@ test: bootstrap ## all tests
 # Every fault once, whatever that takes, in the dev profile: the bars in seconds are not checked
 # (docs/reference/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
-	@cargo run -p longhaul-cli --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json
+	@cargo run --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check
