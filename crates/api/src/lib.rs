@@ -26,6 +26,7 @@ mod problem;
 mod router;
 mod routes;
 mod schema;
+mod sealed_cookie;
 mod server;
 mod session_cookie;
 mod session_watch;

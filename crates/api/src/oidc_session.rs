@@ -9,8 +9,6 @@ use axum::{
     http::HeaderMap,
     response::{Html, IntoResponse, Redirect, Response},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_oidc::{Flow, Person, Provider, SignInError};
 use longhaul_store::tenants::accounts::SignedIn;
 use serde::{Deserialize, Serialize};
@@ -20,15 +18,19 @@ use crate::{
     auth,
     error::{ApiError, ApiResult},
     page_session::{own_page, with_cookies},
-    session_cookie::{Cookie, Session},
+    sealed_cookie::SealedCookie,
+    session_cookie::Session,
     state::ApiState,
 };
 
-/// Time for a person to sign in at the provider.
-const LIFE_SECONDS: i64 = 600;
-const PURPOSE: &str = "oidc-sign-in";
-/// The provider's redirect comes from another site, so `Strict` would withhold it.
-const COOKIE: Cookie = Cookie { name: "longhaul_sign_in", same_site: "Lax" };
+const COOKIE: SealedCookie = SealedCookie {
+    name: "longhaul_sign_in",
+    purpose: "oidc-sign-in",
+    // The provider's redirect comes from another site, so `Strict` would withhold it.
+    same_site: "Lax",
+    // Time for a person to sign in at the provider.
+    life_seconds: 600,
+};
 /// Longest address to return to; a cookie holds it.
 const MAX_NEXT: usize = 1_000;
 
@@ -37,7 +39,6 @@ const MAX_NEXT: usize = 1_000;
 struct Held {
     flow: Flow,
     next: String,
-    until: DateTime<Utc>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -63,9 +64,8 @@ pub(crate) async fn begin(State(state): State<ApiState>, Query(asked): Query<Ask
         Err(error) => return Ok(refused(&error)),
     };
     let next = if asked.next.len() <= MAX_NEXT { own_page(&asked.next) } else { "/" };
-    let until = state.store.now().await? + TimeDelta::seconds(LIFE_SECONDS);
-    let held = Held { flow, next: next.to_owned(), until };
-    let cookie = COOKIE.set(&state, &held.sealed(&state)?, LIFE_SECONDS);
+    let held = Held { flow, next: next.to_owned() };
+    let cookie = COOKIE.set(&state, &held, state.store.now().await?)?;
     Ok(with_cookies(Redirect::to(url.as_str()).into_response(), &[cookie]))
 }
 
@@ -77,9 +77,9 @@ pub(crate) async fn callback(
     Query(returned): Query<Returned>,
 ) -> ApiResult<Response> {
     let provider = provider(&state)?;
-    let done = COOKIE.set(&state, "", 0);
+    let done = COOKIE.remove(&state);
     let away = |problem: &str| Ok(with_cookies(to_login(problem), std::slice::from_ref(&done)));
-    let Some(held) = Held::read(&state, &headers) else { return away("sign_in_expired") };
+    let Some((held, _)) = COOKIE.read::<Held>(&state, &headers) else { return away("sign_in_expired") };
     let code = match (returned.code, returned.error.as_deref()) {
         (Some(code), None) => code,
         (_, Some("access_denied")) => return away("denied"),
@@ -92,7 +92,7 @@ pub(crate) async fn callback(
     let Some(hash) = signed_in(&state, provider, &person).await? else { return away("account_disabled") };
     state.keys.forget(&hash);
     auth::by_hash(&state, hash.clone()).await?.act_in(&audit);
-    let session = Session::cookie(&state, &hash, state.store.now().await?);
+    let session = Session::cookie(&state, &hash, state.store.now().await?)?;
     // The session's cookie is `Strict`: a redirect would be part of the provider's navigation, and lack it.
     Ok(with_cookies(Html(longhaul_page::signed_in(&held.next)).into_response(), &[done, session]))
 }
@@ -127,24 +127,4 @@ fn refused(error: &SignInError) -> Response {
 
 fn to_login(problem: &str) -> Response {
     Redirect::to(&format!("/login?problem={problem}")).into_response()
-}
-
-impl Held {
-    fn sealed(&self, state: &ApiState) -> ApiResult<String> {
-        let text = serde_json::to_string(self).map_err(|_| ApiError::Internal)?;
-        let code = state.pepper.mac(PURPOSE, &[text.as_bytes()]);
-        Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(text), URL_SAFE_NO_PAD.encode(code)))
-    }
-
-    /// The sign-in of a cookie with a valid signature that has not expired.
-    fn read(state: &ApiState, headers: &HeaderMap) -> Option<Self> {
-        let value = COOKIE.read(state, headers)?;
-        let (text, code) = value.split_once('.')?;
-        let (text, code) = (URL_SAFE_NO_PAD.decode(text).ok()?, URL_SAFE_NO_PAD.decode(code).ok()?);
-        if !state.pepper.verifies(PURPOSE, &[&text], &code) {
-            return None;
-        }
-        let held: Self = serde_json::from_slice(&text).ok()?;
-        (state.store.believed_now() < held.until).then_some(held)
-    }
 }

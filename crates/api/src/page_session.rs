@@ -55,7 +55,7 @@ pub(crate) async fn login(
         }
         Err(error) => return Err(error),
     }
-    let cookie = Session::cookie(&state, &state.pepper.key_hash(key), state.store.now().await?);
+    let cookie = Session::cookie(&state, &state.pepper.key_hash(key), state.store.now().await?)?;
     Ok(with_cookies(Redirect::to(own_page(&login.next)).into_response(), &[cookie]))
 }
 

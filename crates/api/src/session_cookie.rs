@@ -5,46 +5,20 @@
 
 use axum::http::{HeaderMap, Method, header, request::Parts};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use crate::{
     error::{ApiError, ApiResult},
+    sealed_cookie::SealedCookie,
     state::ApiState,
 };
 
-const LIFE_SECONDS: i64 = 12 * 3_600;
-const PURPOSE: &str = "status-page-session";
-const COOKIE: Cookie = Cookie { name: "longhaul_session", same_site: "Strict" };
-
-/// A cookie that no script can read.
-pub(crate) struct Cookie {
-    pub(crate) name: &'static str,
-    pub(crate) same_site: &'static str,
-}
-
-impl Cookie {
-    /// With the prefix, browsers take the cookie from this host only, so that a host beside it cannot plant one
-    /// (RFC 6265bis, section 4.1.3.2).
-    fn prefix(state: &ApiState) -> &'static str {
-        if state.options.secure_cookies { "__Host-" } else { "" }
-    }
-
-    /// The value that the request sends.
-    pub(crate) fn read(&self, state: &ApiState, headers: &HeaderMap) -> Option<String> {
-        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-        cookies.flat_map(|value| value.split(';')).find_map(|pair| {
-            let (name, value) = pair.trim().split_once('=')?;
-            (name.strip_prefix(Self::prefix(state))? == self.name).then(|| value.to_owned())
-        })
-    }
-
-    /// The header that sets it; a life of 0 removes it.
-    pub(crate) fn set(&self, state: &ApiState, value: &str, life_seconds: i64) -> String {
-        let (prefix, secure) = (Self::prefix(state), if state.options.secure_cookies { "; Secure" } else { "" });
-        let Self { name, same_site } = self;
-        format!("{prefix}{name}={value}; Path=/; HttpOnly; SameSite={same_site}; Max-Age={life_seconds}{secure}")
-    }
-}
+const COOKIE: SealedCookie = SealedCookie {
+    name: "longhaul_session",
+    purpose: "status-page-session",
+    same_site: "Strict",
+    life_seconds: 12 * 3_600,
+};
 
 /// A session as its cookie states it. The caller checks that its key has not ended it.
 pub(crate) struct Session {
@@ -55,29 +29,21 @@ pub(crate) struct Session {
 impl Session {
     /// Reads the session of a cookie with a valid signature that has not expired.
     pub(crate) fn read(state: &ApiState, headers: &HeaderMap) -> Option<Self> {
-        let value = COOKIE.read(state, headers)?;
-        let mut parts = value.splitn(3, '.');
-        let (hash, began_at, code) = (parts.next()?, parts.next()?, parts.next()?);
-        let code = URL_SAFE_NO_PAD.decode(code).ok()?;
-        if !state.pepper.verifies(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()], &code) {
-            return None;
-        }
-        let began_at = DateTime::from_timestamp_micros(began_at.parse().ok()?)?;
-        let is_live = state.store.believed_now() - began_at < TimeDelta::seconds(LIFE_SECONDS);
-        is_live.then_some(Self { key_hash: URL_SAFE_NO_PAD.decode(hash).ok()?, began_at })
+        let (hash, began_at): (String, _) = COOKIE.read(state, headers)?;
+        Some(Self { key_hash: URL_SAFE_NO_PAD.decode(hash).ok()?, began_at })
     }
 
     /// The cookie of a session that begins at `began_at` with the key of that hash.
-    pub(crate) fn cookie(state: &ApiState, key_hash: &[u8], began_at: DateTime<Utc>) -> String {
-        let hash = URL_SAFE_NO_PAD.encode(key_hash);
-        let began_at = began_at.timestamp_micros().to_string();
-        let code = URL_SAFE_NO_PAD.encode(state.pepper.mac(PURPOSE, &[hash.as_bytes(), began_at.as_bytes()]));
-        COOKIE.set(state, &format!("{hash}.{began_at}.{code}"), LIFE_SECONDS)
+    ///
+    /// # Errors
+    /// None that callers could cause.
+    pub(crate) fn cookie(state: &ApiState, key_hash: &[u8], began_at: DateTime<Utc>) -> ApiResult<String> {
+        COOKIE.set(state, &URL_SAFE_NO_PAD.encode(key_hash), began_at)
     }
 
     /// The cookie that removes a session's.
     pub(crate) fn no_cookie(state: &ApiState) -> String {
-        COOKIE.set(state, "", 0)
+        COOKIE.remove(state)
     }
 }
 
