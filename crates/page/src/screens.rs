@@ -279,7 +279,7 @@ pub(crate) const SCREENS: &[Screen] = &[
     Screen {
         path: "/accounts",
         template: "accounts.html",
-        reads: &[read("list", "/v1/accounts").passing(&["cursor", TENANTS[0], TENANTS[1], TENANTS[2]]).optional()],
+        reads: &[read("list", "/v1/accounts").passing(&["after", TENANTS[0], TENANTS[1], TENANTS[2]]).optional()],
     },
     Screen {
         path: "/audit",

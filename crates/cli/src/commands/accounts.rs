@@ -67,17 +67,7 @@ pub async fn run(args: AccountsArgs, context: &Context) -> anyhow::Result<Exit> 
 }
 
 async fn list(client: &Client, reach: &Reach, context: &Context) -> anyhow::Result<Exit> {
-    let mut accounts: Vec<Value> = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let request = client.request(Method::GET, "/v1/accounts").query(&reach.query()).query(&[("limit", "200")]);
-        let page = client.send(request.query(&cursor.map(|cursor| [("cursor", cursor)]))).await?.body;
-        accounts.extend(page["accounts"].as_array().into_iter().flatten().cloned());
-        cursor = page["next_cursor"].as_str().map(str::to_owned);
-        if cursor.is_none() {
-            break;
-        }
-    }
+    let accounts = client.all("/v1/accounts", &reach.query(), "accounts").await?;
     if context.json {
         output::json(&json!({ "accounts": accounts }));
         return Ok(Exit::Done);

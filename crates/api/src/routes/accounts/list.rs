@@ -2,13 +2,13 @@
 
 use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
+use uuid::Uuid;
 
 use super::view::{AccountPage, AccountView};
 use crate::{
     auth::Principal,
     error::ApiResult,
-    extract::{Params, read_cursor, take_reach},
-    paging::PageLength,
+    extract::{Params, take_reach},
     state::ApiState,
 };
 
@@ -17,9 +17,9 @@ use crate::{
     params(("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
         ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
-    responses((status = 200, description = "A page", body = AccountPage)))]
+        ("after" = Option<String>, Query, description = "`next_after` of the page before"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
+    responses((status = 200, description = "Accounts in the order of their ids", body = AccountPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Principal,
@@ -27,10 +27,10 @@ pub(crate) async fn list(
 ) -> ApiResult<Json<AccountPage>> {
     principal.need(Scope::KeysWrite)?;
     let reach = take_reach(&state, &principal, &mut params).await?;
-    let length = PageLength::take(&mut params);
-    let after = params.named("cursor", read_cursor);
+    let (after, limit): (Option<Uuid>, i64) = (params.take("after"), params.limit(100, 200));
     params.finish()?;
-    let mut found = state.store.list_accounts(&reach, after, length.rows()).await?;
-    let next_cursor = length.cut(&mut found, |account| account.id.0);
-    Ok(Json(AccountPage { accounts: found.into_iter().map(AccountView::from).collect(), next_cursor }))
+    let found = state.store.list_accounts(&reach, after, limit).await?;
+    let is_full = i64::try_from(found.len()).is_ok_and(|found| found == limit);
+    let next_after = found.last().filter(|_| is_full).map(|last| last.id.to_string());
+    Ok(Json(AccountPage { accounts: found.into_iter().map(AccountView::from).collect(), next_after }))
 }

@@ -52,6 +52,6 @@ impl From<Account> for AccountView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AccountPage {
     pub(super) accounts: Vec<AccountView>,
-    /// Value of `cursor` for the next page; null at the end.
-    pub(super) next_cursor: Option<String>,
+    /// Value of `after` for the next page; null at the end.
+    pub(super) next_after: Option<String>,
 }
