@@ -11,7 +11,10 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-use crate::support::wait::{eventually, within};
+use crate::support::{
+    npm,
+    wait::{eventually, within},
+};
 
 /// The program; see `tests/Cargo.toml`.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
@@ -19,7 +22,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_longhaul-program");
 const VARIABLE: &str = "LONGHAUL_TEST_BROWSER";
 /// Paths in Debian's packages.
 const BROWSERS: [&str; 2] = ["/usr/bin/chromium", "/usr/bin/chromium-headless-shell"];
-const INSTALL: [&str; 5] = ["install", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"];
 /// Time for the server's start and end, and for all flows on a machine that has other work.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Makes a second key, whose calls the page's visitor may approve, and runs the flows.
@@ -51,8 +53,7 @@ pub(super) fn copy(from: &Path, to: &Path) {
 async fn scripts(root: &Path) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
     copy(&root.join("tests/page"), &folder);
-    let installed = Command::new("npm").args(INSTALL).current_dir(&folder).output().await;
-    installed.is_ok_and(|output| output.status.success()).then_some(folder)
+    npm::installed(&folder).await.then_some(folder)
 }
 
 /// A command in `dir` without the settings of the test's own environment.

@@ -8,6 +8,7 @@ pub(crate) mod fleet;
 pub(crate) mod hello;
 pub(crate) mod leases;
 pub(crate) mod mcp;
+pub(crate) mod npm;
 pub(crate) mod process;
 pub(crate) mod rates;
 pub(crate) mod redis;
