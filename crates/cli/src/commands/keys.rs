@@ -135,11 +135,7 @@ impl CreateArgs {
         if self.scopes.is_empty() && self.roles.is_empty() {
             return vec![Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead];
         }
-        let mut scopes = scopes_of(&self.roles);
-        scopes.extend(&self.scopes);
-        scopes.sort_unstable();
-        scopes.dedup();
-        scopes
+        scopes_of(&self.roles, &self.scopes)
     }
 }
 

@@ -9,43 +9,23 @@ use uuid::Uuid;
 use super::{api_keys::Scope, scope::TenantScope};
 use crate::{Store, StoreError};
 
-/// Scopes of a person with these roles, or of a key created with them; sorted.
+/// These scopes and those of these roles, sorted, without doubles.
 #[must_use]
-pub fn scopes_of(roles: &[Role]) -> Vec<Scope> {
-    use Scope::{
-        Admin, ApprovalsDecide, AuditRead, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite,
-        KeysWrite,
-    };
-    let of = |role: &Role| -> &[Scope] {
-        match role {
-            Role::Viewer => &[ExecutionsRead, DefinitionsRead],
-            Role::Operator => &[ExecutionsRead, ExecutionsWrite, DefinitionsRead, DefinitionsWrite],
-            Role::Approver => &[ExecutionsRead, ApprovalsDecide, DefinitionsRead],
-            Role::Admin => &[
-                ExecutionsRead,
-                ExecutionsWrite,
-                ApprovalsDecide,
-                DefinitionsRead,
-                DefinitionsWrite,
-                KeysWrite,
-                AuditRead,
-            ],
-            Role::Superadmin => &[
-                ExecutionsRead,
-                ExecutionsWrite,
-                ApprovalsDecide,
-                DefinitionsRead,
-                DefinitionsWrite,
-                KeysWrite,
-                AuditRead,
-                Admin,
-            ],
+pub fn scopes_of(roles: &[Role], scopes: &[Scope]) -> Vec<Scope> {
+    let is_given = |scope: &Scope| scopes.contains(scope) || roles.iter().any(|role| has(*role, *scope));
+    Scope::ALL.iter().copied().filter(is_given).collect()
+}
+
+fn has(role: Role, scope: Scope) -> bool {
+    match scope {
+        Scope::ExecutionsRead | Scope::DefinitionsRead => true,
+        Scope::ExecutionsWrite | Scope::DefinitionsWrite => {
+            matches!(role, Role::Operator | Role::Admin | Role::Superadmin)
         }
-    };
-    let mut scopes: Vec<Scope> = roles.iter().flat_map(of).copied().collect();
-    scopes.sort_unstable();
-    scopes.dedup();
-    scopes
+        Scope::ApprovalsDecide => matches!(role, Role::Approver | Role::Admin | Role::Superadmin),
+        Scope::KeysWrite | Scope::AuditRead => matches!(role, Role::Admin | Role::Superadmin),
+        Scope::Admin => role == Role::Superadmin,
+    }
 }
 
 /// A person who signed in at a provider.
@@ -102,7 +82,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn sign_in(&self, person: &SignedIn<'_>) -> Result<Option<Vec<u8>>, StoreError> {
         let hash = hash_of(person.issuer, person.subject);
-        let scopes: Vec<String> = scopes_of(person.roles).iter().map(ToString::to_string).collect();
+        let scopes: Vec<String> = scopes_of(person.roles, &[]).iter().map(ToString::to_string).collect();
         let roles: Vec<String> = person.roles.iter().map(ToString::to_string).collect();
         let mut transaction = self.pool.begin().await?;
         // The hash is unique, so that two first sign-ins of one person create one account.
@@ -233,15 +213,19 @@ mod tests {
 
     #[test]
     fn roles_add_up_and_only_superadmin_crosses_tenants() {
-        let viewer = scopes_of(&[Role::Viewer]);
+        let of = |roles: &[Role]| scopes_of(roles, &[]);
+        let viewer = of(&[Role::Viewer]);
+        assert_eq!(viewer, [Scope::ExecutionsRead, Scope::DefinitionsRead]);
         for role in Role::ALL {
-            assert!(viewer.iter().all(|scope| scopes_of(&[*role]).contains(scope)), "{role}");
-            assert_eq!(scopes_of(&[*role]).contains(&Scope::Admin), *role == Role::Superadmin);
+            assert!(viewer.iter().all(|scope| of(&[*role]).contains(scope)), "{role}");
+            assert_eq!(of(&[*role]).contains(&Scope::Admin), *role == Role::Superadmin);
         }
-        let both = scopes_of(&[Role::Operator, Role::Approver]);
+        let both = of(&[Role::Operator, Role::Approver]);
         assert!(both.contains(&Scope::ExecutionsWrite) && both.contains(&Scope::ApprovalsDecide));
-        assert!(!scopes_of(&[Role::Operator]).contains(&Scope::ApprovalsDecide));
-        assert_eq!(scopes_of(&[]), []);
-        assert_eq!(scopes_of(Role::ALL), Scope::ALL);
+        assert!(!of(&[Role::Operator]).contains(&Scope::ApprovalsDecide));
+        assert_eq!(of(Role::ALL), Scope::ALL);
+        let with_more = scopes_of(&[Role::Viewer], &[Scope::AuditRead, Scope::ExecutionsRead]);
+        assert_eq!(with_more, [Scope::ExecutionsRead, Scope::DefinitionsRead, Scope::AuditRead]);
+        assert_eq!(of(&[]), []);
     }
 }

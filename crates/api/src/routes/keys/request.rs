@@ -46,11 +46,8 @@ impl KeyBody {
         if self.scopes.is_none() && self.roles.is_none() {
             return Err(ApiError::invalid("/scopes", "is required, unless there are `roles`"));
         }
-        let mut scopes = named(self.scopes.as_deref(), "scopes", Scope::parse)?;
-        scopes.extend(scopes_of(&named(self.roles.as_deref(), "roles", Role::parse)?));
-        scopes.sort_unstable();
-        scopes.dedup();
-        Ok(scopes)
+        let scopes = named(self.scopes.as_deref(), "scopes", Scope::parse)?;
+        Ok(scopes_of(&named(self.roles.as_deref(), "roles", Role::parse)?, &scopes))
     }
 }
 
