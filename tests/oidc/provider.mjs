@@ -1,5 +1,5 @@
-// An OpenID Connect provider (npm's `oidc-provider`) without a form: who signs in is set by `POST /become`, whose body has
-// the claims, and "sub": null declines. Prints its address. Arguments: client secret, redirect URI.
+// An OpenID Connect provider (npm's `oidc-provider`) without a form: the body of `POST /become` has the claims of the
+// person that signs in next, and "sub": null declines. Prints its address. Arguments: client secret, redirect URI.
 import http from "node:http";
 import Provider from "oidc-provider";
 

@@ -6,6 +6,7 @@ use axum::{
     middleware as axum_middleware,
     routing::{get, post},
 };
+use longhaul_page::PageOptions;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -161,7 +162,8 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
 
 pub(crate) fn router(state: ApiState) -> Router {
     let (router, _) = described().split_for_parts();
-    let page = state.options.page.clone();
+    let provider = state.oidc.as_ref().map(|provider| provider.label().to_owned());
+    let page = PageOptions { provider, ..state.options.page.clone() };
     let api = router
         .route("/v1/internal/agent-executions/", get(contract::internal::no_id))
         .route("/health", get(contract::internal::health))

@@ -12,8 +12,8 @@ use std::{
 use anyhow::Context as _;
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 use longhaul_api::{
-    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, PageOptions,
-    QueueState, TextDelta,
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, QueueState,
+    TextDelta,
 };
 use longhaul_files::Files;
 use longhaul_queue::{
@@ -109,10 +109,6 @@ pub async fn serve_api(
             has_email,
             max_running_projects: config.projects.max_running,
             worker_concurrency: config.worker.concurrency as u64,
-            page: PageOptions {
-                provider: config.oidc.issuer.is_some().then(|| config.oidc.label.clone()),
-                ..options.page
-            },
             ..options
         },
     };

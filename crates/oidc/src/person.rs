@@ -90,6 +90,7 @@ mod tests {
             issuer: "https://id.example".into(),
             client_id: "longhaul".into(),
             client_secret: None,
+            label: "Example".into(),
             redirect_url: "https://longhaul.example/login/oidc/callback".parse().unwrap(),
             scopes: Vec::new(),
             org_id: None,

@@ -99,6 +99,12 @@ impl Provider {
         &self.options.issuer
     }
 
+    /// Name for people.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.options.label
+    }
+
     /// Begins a sign-in: the address to send the browser to, and the flow to hold meanwhile.
     ///
     /// # Errors

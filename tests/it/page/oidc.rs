@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use longhaul_api::{ApiOptions, PageOptions};
+use longhaul_api::ApiOptions;
 use longhaul_store::tenants::{accounts::scopes_of, api_keys::Scope};
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -19,10 +19,10 @@ use tokio::{
 use super::{Visitor, post_key};
 use crate::support::{
     api::{Answer, Caller, TestApi},
+    npm,
     wait::{SOON, eventually},
 };
 
-const INSTALL: [&str; 5] = ["install", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error"];
 const SECRET: &str = "a secret of the client, of 32 bytes";
 /// The tests replay the redirect at the API's own address, which the provider cannot know before it starts.
 const PUBLIC_URL: &str = "http://127.0.0.1:9";
@@ -43,8 +43,7 @@ impl Provider {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oidc");
         let is_installed = INSTALLED.get_or_init(async || {
             super::browser::copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("oidc"), &folder);
-            let installed = Command::new("npm").args(INSTALL).current_dir(&folder).output().await;
-            installed.is_ok_and(|output| output.status.success())
+            npm::installed(&folder).await
         });
         if !*is_installed.await {
             eprintln!("SKIPPED: npm cannot install the packages of tests/oidc here");
@@ -81,14 +80,14 @@ impl Provider {
             ("LONGHAUL__OIDC__CLIENT_ID", "longhaul"),
             ("LONGHAUL__OIDC__CLIENT_SECRET", SECRET),
             ("LONGHAUL__OIDC__PUBLIC_URL", PUBLIC_URL),
+            ("LONGHAUL__OIDC__LABEL", "Example"),
             ("LONGHAUL__OIDC__ORG_CLAIM", "org"),
             ("LONGHAUL__OIDC__ROLES__VIEWER", "staff"),
             ("LONGHAUL__OIDC__ROLES__ADMIN", "ops"),
         ];
         let settings: BTreeMap<String, String> =
             settings.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let page = PageOptions { provider: Some("Example".into()), ..PageOptions::default() };
-        TestApi::start_configured(ApiOptions { page, ..ApiOptions::default() }, settings).await
+        TestApi::start_configured(ApiOptions::default(), settings).await
     }
 }
 
@@ -189,7 +188,8 @@ async fn person_signs_in_acts_and_signs_out() {
         (&json!("person"), &json!("Ada <b>"), &json!("ada@example.org"))
     );
     assert_eq!((&who["roles"], &who["tenant"]["org_id"]), (&json!(["admin"]), &json!("acme")));
-    let scopes: Vec<&str> = scopes_of(&[longhaul_shared::domain::Role::Admin]).iter().map(|of| of.as_str()).collect();
+    let scopes: Vec<&str> =
+        scopes_of(&[longhaul_shared::domain::Role::Admin], &[]).iter().map(|of| of.as_str()).collect();
     assert_eq!(who["scopes"], json!(scopes));
     let screen = ada.get("/accounts").await.text;
     assert!(screen.contains("Ada &lt;b&gt;") && !screen.contains("Ada <b>"), "{screen}");

@@ -78,6 +78,8 @@ pub struct OidcOptions {
     pub client_id: String,
     /// `None` for a public client.
     pub client_secret: Option<SecretString>,
+    /// Name for people.
+    pub label: String,
     /// Where the provider sends people back to.
     pub redirect_url: Url,
     pub scopes: Vec<String>,
@@ -103,6 +105,7 @@ impl OidcConfig {
             issuer: issuer.clone(),
             client_id: client_id.clone(),
             client_secret: self.client_secret.as_ref().map(reveal).transpose()?,
+            label: self.label.clone(),
             redirect_url,
             scopes: self.scopes.clone(),
             org_id: self.org_id.clone(),
