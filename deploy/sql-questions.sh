@@ -1,6 +1,6 @@
 #!/bin/sh
-# Asks the ten questions of docs/reference/sql.md over a million executions of 30 days, and prints the time and the plan of
-# each. Ends with 1 if one takes more than 200 ms.
+# Asks the ten questions of docs/reference/sql.md over a million executions of 30 days, and prints the time and the plan
+# of each. Ends with 1 if one takes more than 200 ms.
 #
 #   sh deploy/sql-questions.sh [EXECUTIONS]
 set -eu

@@ -1,5 +1,5 @@
--- :executions executions of ten tenants over 30 days; steps of those of the last two days. Triggers and foreign keys are
--- left out: the rows are as they leave them.
+-- :executions executions of ten tenants over 30 days; steps of those of the last two days. Triggers and foreign keys
+-- are left out: the rows are as they leave them.
 set session_replication_role = replica;
 
 insert into tenants (id, org_id, created_at)
@@ -46,13 +46,13 @@ select id, '{"prompt": "a few words"}', case when status = 'FINISHED' then '{"an
 from made;
 
 insert into steps (
-    execution_id, seq, attempt, kind, state, key, name, body, input_tokens, output_tokens, cached_tokens, cost, started_at,
-    finished_at
+    execution_id, seq, attempt, kind, state, key, name, body, input_tokens, output_tokens, cached_tokens, cost,
+    started_at, finished_at
 )
 select
-    id, seq, 1, case when seq % 2 = 1 then 'turn' else 'call' end, 'spent', sha256(id::text::bytea), case when seq % 2 = 1
-    then 'model-' || i % 3 else 'tool-' || i % 9 end, repeat('x', 600)::bytea, 1000, 100, 200, 3000000, at, at +
-    interval '2 seconds'
+    id, seq, 1, case when seq % 2 = 1 then 'turn' else 'call' end, 'spent', sha256(id::text::bytea),
+    case when seq % 2 = 1 then 'model-' || i % 3 else 'tool-' || i % 9 end, repeat('x', 600)::bytea, 1000, 100, 200,
+    3000000, at, at + interval '2 seconds'
 from made, generate_series(1, 5) seq
 where at > now() - interval '2 days' and status <> 'PENDING';
 
