@@ -83,7 +83,7 @@ async fn recipe_of_a_role_hides_texts() {
     connection.execute(AssertSqlSafe(format!("set role {role}"))).await.unwrap();
     let seen = "select id, status, cost_usd from execution_overview";
     assert_eq!(sqlx::query(seen).fetch_all(&mut connection).await.unwrap().len(), 1);
-    for view in ["execution_stats", "execution_usage", "live_workers"] {
+    for view in ["execution_stats", "execution_calls", "execution_usage", "live_workers"] {
         let sql = AssertSqlSafe(format!("select * from {view}"));
         sqlx::query(sql).fetch_all(&mut connection).await.unwrap();
     }
