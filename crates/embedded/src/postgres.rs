@@ -40,7 +40,13 @@ impl PostgresOptions {
     /// For tests: a new cluster in a temporary directory, removed with its owner. As durable as any other.
     #[must_use]
     pub fn scratch() -> Self {
-        let dir = std::env::temp_dir().join(format!("longhaul-postgres-{}", uuid::Uuid::new_v4().simple()));
+        Self::scratch_in(&std::env::temp_dir())
+    }
+
+    /// As [`Self::scratch`], in a directory below `base`.
+    #[must_use]
+    pub fn scratch_in(base: &Path) -> Self {
+        let dir = base.join(format!("longhaul-postgres-{}", uuid::Uuid::new_v4().simple()));
         Self { dir, keep: Keep::Removed, settings: Vec::new() }
             .with("max_connections", "300")
             .with("shared_buffers", "128MB")

@@ -5,9 +5,13 @@
 //! `LONGHAUL_TEST_DATABASE_URL` and `LONGHAUL_TEST_REDIS_URL` name servers to use instead of private ones. The
 //! database user must be allowed to create databases.
 
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions};
+
+/// Room for the databases of the tests that run at a time and for the write-ahead log, several times over.
+const SHARED_SERVER_BYTES: u64 = 8 << 30;
 
 /// A PostgreSQL of the test's own, for faults.
 pub(crate) async fn dedicated_postgres() -> PrivatePostgres {
@@ -28,10 +32,18 @@ pub(crate) fn shared_postgres_url() -> &'static str {
         Some(url) => url,
         None => SERVER
             .get_or_init(|| {
-                PrivatePostgres::start_blocking(&PostgresOptions::scratch()).expect("start the shared PostgreSQL")
+                let options = PostgresOptions::scratch_in(&shared_base());
+                PrivatePostgres::start_blocking(&options).expect("start the shared PostgreSQL")
             })
             .url(),
     }
+}
+
+/// In memory where there is room: each test copies a database of 800 files, which takes a disk five times as long.
+fn shared_base() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let free = rustix::fs::statvfs(memory).map_or(0, |found| found.f_bavail * found.f_frsize);
+    if free < SHARED_SERVER_BYTES { std::env::temp_dir() } else { memory.to_owned() }
 }
 
 /// URL of the shared Redis; [`super::redis::TestRedis`] keeps the keys apart.
