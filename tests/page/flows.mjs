@@ -295,7 +295,9 @@ export const flows = {
     assert.equal(await ground(), light);
   },
 
-  async "hostile texts are shown and do nothing"(page, { made }) {
+  async "hostile texts are shown and do nothing"(page, { made, api }) {
+    const asks = (await api.get("/v1/questions?state=waiting")).questions;
+    const ask = asks.find((question) => question.execution_id === made.hostileAsk).id;
     for (const path of [
       "/",
       "/agents",
@@ -304,6 +306,13 @@ export const flows = {
       "/definitions/hostile",
       `/executions/${made.hostile}`,
       `/executions/${made.hostile}/messages`,
+      `/executions/${made.hostileAsk}`,
+      `/executions/${made.hostileAsk}/messages`,
+      "/questions",
+      `/questions/${ask}`,
+      "/sessions",
+      `/sessions/${made.hostileSession}`,
+      "/usage",
       `/new?definition=${encodeURIComponent("<script>window.hacked=3</script>")}`,
       "/executions?agent=%22%3E%3Cscript%3Ewindow.hacked%3D4%3C/script%3E",
     ]) {
@@ -311,6 +320,9 @@ export const flows = {
       assert.equal(await page.evaluate(() => window.hacked), undefined, path);
       assert.equal(await page.locator("main img[src=x], main script").count(), 0, path);
     }
+    // The name of the tool that the model called, as text.
+    await page.goto(`/executions/${made.hostileAsk}`);
+    await shows(page, "main", "<script>window.hacked=1</script>");
     await page.goto(`/executions/${made.hostile}`);
     await shows(page, "#output-text", "<script>window.hacked=1</script>");
     await page.goto(`/new?like=${made.hostile}`);

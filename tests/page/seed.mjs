@@ -3,6 +3,8 @@
 import { readFileSync } from "node:fs";
 
 const HOSTILE = `</main><script>window.hacked=1</script><img src=x onerror="window.hacked=2">"'{{ 7*7 }}`;
+/** As a literal of the scripted model's language. */
+const TEXT = JSON.stringify(HOSTILE);
 
 /** Waits until `look` returns something true; fails with its last value. */
 export const until = async (what, look, seconds = 30) => {
@@ -90,6 +92,15 @@ const AGENTS = [
     description: HOSTILE,
     prompts: prompts(`You are hostile. ${HOSTILE.split("{{")[0]}`),
     model: { script: JSON.stringify({ text: { response: HOSTILE } }).replaceAll("{{", "{ {") },
+  },
+  {
+    key: "hostile-caller",
+    name: HOSTILE,
+    prompts: prompts("You call tools that are not there, and ask."),
+    tools: ["ask_caller"],
+    model: {
+      script: `{% if turn == 1 %}{{ calls([call(${TEXT}, {${TEXT}: ${TEXT}})], text=${TEXT}) }}{% else %}{{ calls([call("ask_caller", {"question": ${TEXT}, "answer_schema": {"type": "object", "title": ${TEXT}, "properties": {${TEXT}: {"description": ${TEXT}, "enum": [${TEXT}]}}}})]) }}{% endif %}`,
+    },
   },
 ];
 const DEFINITIONS = [
@@ -228,6 +239,7 @@ export const seed = async (api, robot, folder) => {
     input: { text: HOSTILE },
     metadata: { customer: HOSTILE.slice(0, 100) },
   });
+  made.hostileAsk = await submit({ agent: "hostile-caller", input: { prompt: HOSTILE } });
   made.budget = await submit({
     definition: "travel-request",
     input: { traveller: "Ada Lovelace", days: 3, class: "first" },
@@ -286,6 +298,8 @@ export const seed = async (api, robot, folder) => {
   made.over = (await api.post("/v1/sessions", { agent: "support" })).id;
   await talk(made.over, "Please call me in the mornings only.");
   await api.post(`/v1/sessions/${made.over}/end`);
+  made.hostileSession = (await api.post("/v1/sessions", { agent: "hostile", metadata: { user: HOSTILE } })).id;
+  await talk(made.hostileSession, HOSTILE);
 
   // Schedules: one well, one failing.
   await api.post("/v1/schedules", {
@@ -339,7 +353,7 @@ export const seed = async (api, robot, folder) => {
   for (const id of [...made.invoices, made.mail, made.tools, ...made.failed, made.hostile, made.budget, made.skill])
     await ended(id);
   await until("approvals wait", async () => (await api.get("/v1/approvals?state=waiting")).approvals.length >= 3);
-  await until("questions wait", async () => (await api.get("/v1/questions?state=waiting")).questions.length >= 2);
+  await until("questions wait", async () => (await api.get("/v1/questions?state=waiting")).questions.length >= 3);
   await until(
     "the project waits at its gate",
     async () => (await api.get(`/v1/projects/${made.project}`)).pause_reason === "gate",
