@@ -30,7 +30,12 @@ pub(crate) async fn collector() -> (String, Exports) {
 }
 
 pub(crate) fn config(endpoint: Option<String>) -> TelemetryConfig {
-    TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".to_owned(), otlp_endpoint: endpoint }
+    TelemetryConfig {
+        log_format: LogFormat::Json,
+        log_filter: "off".to_owned(),
+        otlp_endpoint: endpoint,
+        trace_url: None,
+    }
 }
 
 fn holds(body: &[u8], part: &[u8]) -> bool {

@@ -367,7 +367,12 @@ mod tests {
     async fn metric_counts_the_open_streams() {
         use longhaul_shared::config::{LogFormat, TelemetryConfig};
         use longhaul_store::StoreOptions;
-        let config = TelemetryConfig { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
+        let config = TelemetryConfig {
+            log_format: LogFormat::Json,
+            log_filter: "off".into(),
+            otlp_endpoint: None,
+            trace_url: None,
+        };
         let _telemetry = longhaul_shared::telemetry::build(&config, "test").unwrap();
         let shown = || {
             let text = metrics::render();

@@ -12,8 +12,8 @@ use std::{
 use anyhow::Context as _;
 use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
 use longhaul_api::{
-    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, QueueState,
-    TextDelta,
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, PageOptions,
+    QueueState, TextDelta,
 };
 use longhaul_files::Files;
 use longhaul_queue::{
@@ -109,6 +109,7 @@ pub async fn serve_api(
             has_email,
             max_running_projects: config.projects.max_running,
             worker_concurrency: config.worker.concurrency as u64,
+            page: PageOptions { trace_url: config.telemetry.trace_url.clone(), ..options.page },
             ..options
         },
     };

@@ -44,7 +44,10 @@ impl Asked {
         let query: BTreeMap<String, String> = self.query().collect();
         let parameters: Map<String, Value> =
             self.parameters.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
-        let mut values = json!({ "viewer": viewer, "path": self.uri.path(), "query": query, "parameters": parameters });
+        let mut values = json!({
+            "viewer": viewer, "path": self.uri.path(), "query": query, "parameters": parameters,
+            "trace_url": state.options.trace_url,
+        });
         for (read, answer) in self.screen.reads.iter().zip(answers) {
             match answer {
                 Ok(answer) => values[read.name] = answer,

@@ -32,12 +32,18 @@ pub struct PageOptions {
     pub local_key: Option<SecretString>,
     /// Name of the OpenID Connect provider at which people sign in; `None` without one.
     pub provider: Option<String>,
+    /// Address of a trace, with `{trace_id}` in the place of its id; `None`: screens link to no traces.
+    pub trace_url: Option<String>,
 }
 
 impl fmt::Debug for PageOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let has_local_key = self.local_key.is_some();
-        f.debug_struct("PageOptions").field("has_local_key", &has_local_key).field("provider", &self.provider).finish()
+        f.debug_struct("PageOptions")
+            .field("has_local_key", &has_local_key)
+            .field("provider", &self.provider)
+            .field("trace_url", &self.trace_url)
+            .finish()
     }
 }
 

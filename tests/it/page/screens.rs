@@ -1,5 +1,6 @@
 //! What the screens show, and to whom.
 
+use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use longhaul_store::{executions::outcomes::Conclusion, tenants::api_keys::Scope};
 use reqwest::Method;
@@ -117,6 +118,20 @@ async fn texts_of_callers_are_escaped_everywhere() {
     assert!(visitor.get(&format!("/executions/{id}")).await.text.contains("&lt;script&gt;alert(1)"));
     let lost = visitor.get("/executions?agent=%3Cscript%3Ealert(1)%3C/script%3E").await;
     assert!(lost.status == 200 && !lost.text.contains("<script>alert"), "{}", lost.text);
+}
+
+#[tokio::test]
+async fn execution_links_to_its_trace() {
+    let trace_url = Some("https://traces.example/trace/{trace_id}?back=%2F".to_owned());
+    let page = PageOptions { trace_url, ..PageOptions::default() };
+    let api = TestApi::start_with(ApiOptions { page, ..ApiOptions::default() }).await;
+    let id = api.submit().await;
+    let shown = api.acme.get(&format!("/v1/executions/{id}")).await;
+    let trace = shown.body["trace_id"].as_str().unwrap();
+    assert_eq!(trace, id.to_string().replace('-', ""), "a submit without a trace begins one with its own id");
+    let visitor = Visitor::sign_in(&api, api.acme.key.as_deref().unwrap()).await;
+    let screen = visitor.get(&format!("/executions/{id}")).await.text.replace("&#x2f;", "/");
+    assert!(screen.contains(&format!("href=\"https://traces.example/trace/{trace}?back=%2F\"")), "{screen}");
 }
 
 #[tokio::test]

@@ -153,6 +153,7 @@ async fn one_trace_spans_submit_to_last_call() {
         .json(&json!({"definition": "d", "input": {}}));
     let submitted: Value = submit.send().await.unwrap().json().await.unwrap();
     let id = ExecutionId(submitted["id"].as_str().unwrap().parse().unwrap());
+    assert_eq!(submitted["trace_id"], trace);
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     fleet.llm.push(reply_status(400, "no such model"));
     let refused = fleet.submit("d", json!({})).await;

@@ -10,6 +10,9 @@ pub struct TelemetryConfig {
     pub log_filter: String,
     #[serde(with = "units::url_or_nothing")]
     pub otlp_endpoint: Option<String>,
+    /// Address of a trace for people, with `{trace_id}` in the place of its id.
+    #[serde(with = "units::text")]
+    pub trace_url: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
@@ -32,6 +35,13 @@ impl TelemetryConfig {
             rules.require(
                 url.is_ok_and(|url| matches!(url.scheme(), "http" | "https")),
                 "telemetry.otlp_endpoint must be an http or https URL",
+            );
+        }
+        if let Some(trace_url) = &self.trace_url {
+            let is_web = trace_url.starts_with("https://") || trace_url.starts_with("http://");
+            rules.require(
+                is_web && trace_url.contains("{trace_id}"),
+                "telemetry.trace_url must be an http or https URL with {trace_id} in it",
             );
         }
     }

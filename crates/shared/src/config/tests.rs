@@ -113,6 +113,8 @@ fn all_broken_rules_across_settings_are_reported() {
         ("LONGHAUL__DATABASE__LOCK_TIMEOUT_SECONDS", "60", "database.lock_timeout_seconds must be shorter"),
         ("LONGHAUL__REDIS__PREFIX", "a{b", "redis.prefix"),
         ("LONGHAUL__TELEMETRY__LOG_FILTER", "a=b=c", "telemetry.log_filter"),
+        ("LONGHAUL__TELEMETRY__TRACE_URL", "javascript:alert('{trace_id}')", "telemetry.trace_url must be"),
+        ("LONGHAUL__TELEMETRY__TRACE_URL", "https://traces.example/", "with {trace_id} in it"),
         ("LONGHAUL__LLM__DEFAULT_PROVIDER", "nobody", "llm.default_provider is \"nobody\""),
         ("LONGHAUL_API_KEY_PEPPER", "short", "api.key_pepper must have at least 32 characters"),
         ("LONGHAUL_LLM_URL", "not a url", "llm.providers.custom.base_url must be an http or https URL"),

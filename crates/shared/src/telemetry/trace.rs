@@ -53,6 +53,12 @@ fn context_of(traceparent: &str) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier)
 }
 
+/// Id of the trace of an execution, in hexadecimal digits: that of the `traceparent` of its submit, or of its `root`.
+pub fn trace_id(root: Uuid, traceparent: Option<&str>) -> String {
+    let given = traceparent.map(|text| context_of(text).span().span_context().trace_id());
+    given.filter(|id| *id != TraceId::INVALID).unwrap_or_else(|| TraceId::from_bytes(root.into_bytes())).to_string()
+}
+
 /// What the ids of an attempt's span are made of.
 #[derive(Debug, Clone, Copy)]
 pub struct AttemptIds<'a> {
@@ -161,8 +167,20 @@ mod tests {
     }
 
     /// Returns the trace id of a traceparent.
-    fn trace_id(traceparent: &str) -> &str {
+    fn given(traceparent: &str) -> &str {
         traceparent.split('-').nth(1).unwrap()
+    }
+
+    #[test]
+    fn trace_is_named_by_traceparent_or_root() {
+        let root = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001);
+        let of = |traceparent: Option<&str>| trace_id(root, traceparent);
+        assert_eq!(of(None), "01920000000070008000000000000001");
+        let trace = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(of(Some(&format!("00-{trace}-b7ad6b7169203331-01"))), trace);
+        for invalid in ["00-00000000000000000000000000000000-b7ad6b7169203331-01", "00-0-1-01", ""] {
+            assert_eq!(of(Some(invalid)), of(None), "{invalid}");
+        }
     }
 
     #[test]
@@ -172,9 +190,9 @@ mod tests {
             let attempt = tracing::info_span!("attempt");
             assert!(set_parent(&attempt, &submitted));
             let turn = attempt.in_scope(|| tracing::info_span!("turn").in_scope(current_traceparent)).unwrap();
-            assert_eq!(trace_id(&turn), trace_id(&submitted));
+            assert_eq!(given(&turn), given(&submitted));
             assert_ne!(turn, submitted);
-            assert_ne!(trace_id(&tracing::info_span!("other").in_scope(current_traceparent).unwrap()), trace_id(&turn));
+            assert_ne!(given(&tracing::info_span!("other").in_scope(current_traceparent).unwrap()), given(&turn));
         });
     }
 
@@ -190,18 +208,18 @@ mod tests {
         };
         with_traces(|| {
             let (first, turn) = attempt(1, None);
-            assert_eq!(trace_id(&first), root.simple().to_string());
-            assert_eq!(trace_id(&turn), trace_id(&first));
+            assert_eq!(given(&first), root.simple().to_string());
+            assert_eq!(given(&turn), given(&first));
             assert_ne!(turn, first);
             assert_eq!(attempt(1, None).0, first, "in any process");
-            assert_eq!(trace_id(&attempt(2, None).0), trace_id(&first));
+            assert_eq!(given(&attempt(2, None).0), given(&first));
             assert_ne!(attempt(2, None).0, first);
             let submit = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
             let (under, _) = attempt(1, Some(submit));
-            assert_eq!(trace_id(&under), trace_id(submit));
+            assert_eq!(given(&under), given(submit));
             assert_eq!(under.split('-').nth(2), first.split('-').nth(2));
             let other = tracing::info_span!("other").in_scope(current_traceparent).unwrap();
-            assert_ne!(trace_id(&other), trace_id(&first));
+            assert_ne!(given(&other), given(&first));
         });
     }
 

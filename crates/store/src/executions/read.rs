@@ -86,6 +86,8 @@ pub struct ExecutionSummary {
     pub children: i32,
     /// Key that submitted it.
     pub submitted_by: Option<ApiKeyId>,
+    /// W3C trace context of the submit.
+    pub traceparent: Option<String>,
     /// Worker that holds it.
     pub worker_id: Option<WorkerId>,
     /// Labels set by the caller.
@@ -150,6 +152,7 @@ struct Row {
     depth: i16,
     children: i32,
     submitted_by: Option<Uuid>,
+    traceparent: Option<String>,
     worker_id: Option<Uuid>,
     metadata: Value,
     event_seq: i32,
@@ -206,6 +209,7 @@ impl TryFrom<Row> for ExecutionSummary {
             depth: row.depth,
             children: row.children,
             submitted_by: row.submitted_by.map(ApiKeyId),
+            traceparent: row.traceparent,
             worker_id: row.worker_id.map(WorkerId),
             metadata: row.metadata,
             event_seq: row.event_seq,
@@ -233,7 +237,8 @@ macro_rules! page {
                 e.input_tokens, e.output_tokens, e.cached_tokens, e.cache_write_tokens, e.cost, e.uncosted_turns,
                 extract(epoch from e.active_time)::float8 as active_seconds,
                 e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of,
-                e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by, e.worker_id, e.metadata, e.event_seq,
+                e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by,
+                p.traceparent, e.worker_id, e.metadata, e.event_seq,
             "# + $($bodies)* + r#"
             from page
             join executions e on e.id = page.id

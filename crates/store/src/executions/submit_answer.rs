@@ -73,6 +73,7 @@ impl ExecutionRecord {
             depth: 0,
             children: 0,
             submitted_by: new.submitted_by,
+            traceparent: new.traceparent.clone(),
             worker_id: None,
             metadata: new.metadata.clone(),
             event_seq: 1,

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
+use longhaul_shared::telemetry::trace::trace_id;
 use longhaul_store::executions::read::{ExecutionRecord, ExecutionSummary};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
@@ -148,6 +149,8 @@ pub(crate) struct Execution {
     #[schema(value_type = Vec<PendingCall>, required = false)]
     pub(crate) requires_action: Option<Vec<PendingCall>>,
     pub(crate) worker_id: Option<String>,
+    /// Id of the OpenTelemetry trace that its attempts belong to, in hexadecimal digits.
+    pub(crate) trace_id: String,
     pub(crate) tenant: TenantView,
     pub(crate) links: Links,
 }
@@ -209,6 +212,7 @@ impl From<ExecutionSummary> for Execution {
             budget: None,
             requires_action: None,
             worker_id: of.worker_id.map(|id| id.to_string()),
+            trace_id: trace_id(of.root.0, of.traceparent.as_deref()),
             tenant: TenantView { org_id: of.org_id, group_id: of.group_id },
             links: Links {
                 steps: format!("{this}/steps"),
