@@ -25,7 +25,10 @@ use longhaul_store::{
     Store, StoreOptions,
     tenants::api_keys::{Pepper, Scope},
 };
-use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
+use reqwest::{
+    Method, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -341,7 +344,8 @@ impl Caller {
         last: Option<&str>,
     ) -> anyhow::Result<SseStream> {
         let method = if body.is_some() { Method::POST } else { Method::GET };
-        let mut request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let request = self.client.request(method, format!("{}{path}", self.url)).bearer_auth(&self.key);
+        let mut request = request.header(ACCEPT, "text/event-stream");
         if let Some(body) = body {
             request = request.json(body);
         }
