@@ -1,5 +1,5 @@
-//! PgBouncer in transaction mode between Longhaul and Postgres: no session belongs to Longhaul, so every role refuses
-//! to start.
+//! PgBouncer between Longhaul and Postgres: in transaction mode no session belongs to Longhaul, in session mode its
+//! sessions lose their settings, so every role refuses to start.
 
 use std::fs::{self, Permissions};
 use std::net::TcpStream;
@@ -27,7 +27,11 @@ const IGNORED: &str = "extra_float_digits";
 /// Unprivileged user id, because PgBouncer refuses to run as root.
 const NOBODY: u32 = 65_534;
 
-/// A PgBouncer in transaction mode in front of one database; stopped on drop.
+/// Modes of PgBouncer.
+const TRANSACTION: &str = "transaction";
+const SESSION: &str = "session";
+
+/// A PgBouncer in front of one database; stopped on drop.
 struct Pooler {
     child: Child,
     url: String,
@@ -35,7 +39,7 @@ struct Pooler {
 }
 
 impl Pooler {
-    async fn before(db: &TestDb, ignored: &str) -> Self {
+    async fn before(db: &TestDb, mode: &str, ignored: &str) -> Self {
         let program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].into_iter().find(|path| Path::new(path).exists());
         let program = program.expect("PgBouncer is not installed; run: sh deploy/bootstrap.sh");
         let (dir, port) = (tempfile::tempdir().unwrap(), free_port().unwrap());
@@ -43,7 +47,7 @@ impl Pooler {
         let text = format!(
             "[databases]\n{name} = host=127.0.0.1 port={at} user={user} password={password}\n[pgbouncer]\n\
              listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = transaction\n\
+             pool_mode = {mode}\n\
              ignore_startup_parameters = {ignored}\n",
             name = db.name,
             at = server.port().unwrap(),
@@ -94,26 +98,41 @@ async fn settings_of_the_database(db: &TestDb) {
     }
 }
 
+/// Gives every session the sign of its options too.
+async fn mark_of_the_database(db: &TestDb) {
+    let set = format!("alter database {} set longhaul.options = 'kept'", db.name);
+    sqlx::query(AssertSqlSafe(set)).execute(&db.pool).await.unwrap();
+}
+
 #[tokio::test]
 async fn pooler_that_refuses_session_settings_is_named() {
     let db = TestDb::create().await;
-    let why = Pooler::before(&db, IGNORED).await.refusal().await;
+    let why = Pooler::before(&db, TRANSACTION, IGNORED).await.refusal().await;
     assert!(why.starts_with("a pooler refuses the settings of a session (unsupported startup parameter"), "{why}");
 }
 
 #[tokio::test]
 async fn pooler_that_drops_session_settings_is_refused() {
     let db = TestDb::create().await;
-    let why = Pooler::before(&db, &format!("{IGNORED}, options")).await.refusal().await;
+    let why = Pooler::before(&db, TRANSACTION, &format!("{IGNORED}, options")).await.refusal().await;
     assert!(why.contains("jit is on instead of off"), "{why}");
     assert!(why.contains("statement_timeout is 0 instead of 30000"), "{why}");
+}
+
+#[tokio::test]
+async fn pooler_in_session_mode_is_refused_with_right_settings() {
+    let db = TestDb::create().await;
+    settings_of_the_database(&db).await;
+    let why = Pooler::before(&db, SESSION, &format!("{IGNORED}, options")).await.refusal().await;
+    assert!(why.starts_with("a connection to Postgres does not have the settings it was opened with; "), "{why}");
 }
 
 #[tokio::test]
 async fn pooler_in_transaction_mode_is_refused_with_right_settings() {
     let db = TestDb::create().await;
     settings_of_the_database(&db).await;
-    let why = Pooler::before(&db, &format!("{IGNORED}, options")).await.refusal().await;
+    mark_of_the_database(&db).await;
+    let why = Pooler::before(&db, TRANSACTION, &format!("{IGNORED}, options")).await.refusal().await;
     assert!(why.starts_with("two connections to Postgres share one session"), "{why}");
 }
 
@@ -121,7 +140,8 @@ async fn pooler_in_transaction_mode_is_refused_with_right_settings() {
 async fn every_role_refuses_to_start_behind_a_pooler() {
     let (db, redis) = (TestDb::create().await, TestRedis::create().await);
     settings_of_the_database(&db).await;
-    let pooler = Pooler::before(&db, &format!("{IGNORED}, options")).await;
+    mark_of_the_database(&db).await;
+    let pooler = Pooler::before(&db, TRANSACTION, &format!("{IGNORED}, options")).await;
     let roles: [&[&str]; 5] =
         [&["api"], &["worker"], &["migrate"], &["prune", "--older-than", "365d"], &["keys", "list", "--org", "o"]];
     for role in roles {

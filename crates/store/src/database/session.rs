@@ -8,6 +8,10 @@ use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use crate::{StoreError, database::outage::Trouble};
 
+/// Setting that no database has by itself: a session without it has lost the options that it was opened with, even if
+/// the database happens to have the demanded settings.
+const MARK: (&str, &str) = ("longhaul.options", "kept");
+
 /// Options of a connection, with the settings that correctness depends on.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
@@ -23,13 +27,15 @@ struct Inspected {
     is_read_only: bool,
     /// Settings that differ from those demanded.
     differing: Option<String>,
+    /// True if the session has the options that it was opened with.
+    has_options: bool,
     server_started: DateTime<Utc>,
 }
 
 impl Session {
     /// `demanded` are settings by name, in the unit of `pg_settings`.
     pub(crate) fn new(connect: PgConnectOptions, demanded: Vec<(&'static str, String)>) -> Self {
-        let connect = connect.options(demanded.iter().map(|(name, value)| (name, value)));
+        let connect = connect.options(demanded.iter().map(|(name, value)| (name, value))).options([MARK]);
         let (names, values) = demanded.into_iter().map(|(name, value)| (name.to_owned(), value)).unzip();
         Self { connect, names, values, trouble: Trouble::default() }
     }
@@ -71,10 +77,13 @@ impl Session {
                  select string_agg(format('%s is %s instead of %s', s.name, s.setting, d.value), ', ' order by s.name)
                  from unnest($1::text[], $2::text[]) as d (name, value) join pg_settings s on s.name = d.name
                  where s.setting <> d.value
-             ) as differing, pg_postmaster_start_time() as server_started",
+             ) as differing, current_setting($3, true) is not distinct from $4 as has_options,
+             pg_postmaster_start_time() as server_started",
         )
         .bind(&self.names)
         .bind(&self.values)
+        .bind(MARK.0)
+        .bind(MARK.1)
         .persistent(false)
         .fetch_one(connection)
         .await
@@ -87,9 +96,11 @@ impl Session {
     /// is unavailable.
     pub(crate) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         let mut one = self.open_through_pooler().await?;
-        if let Some(differing) = self.inspect(&mut one).await?.differing {
+        let found = self.inspect(&mut one).await?;
+        if found.differing.is_some() || !found.has_options {
+            let differing = found.differing.map(|differing| format!(" ({differing})")).unwrap_or_default();
             return Err(StoreError::Conflict(format!(
-                "a connection to Postgres does not have the settings it was opened with ({differing}); {ADVICE}"
+                "a connection to Postgres does not have the settings it was opened with{differing}; {ADVICE}"
             )));
         }
         let mut other = self.open_through_pooler().await?;
