@@ -32,11 +32,18 @@ pub(crate) struct Cluster {
     pub(crate) data: PathBuf,
     pub(crate) bin: PathBuf,
     pub(crate) password: String,
+    /// Authentication method with which it is created.
+    auth: &'static str,
 }
 
 impl Cluster {
-    /// Opens the cluster in `server_dir`, creating it if there is none. `installs` is newest first and not empty.
-    pub(crate) fn open(server_dir: ServerDir, installs: &[PostgresInstall]) -> Result<Self, ServersError> {
+    /// Opens the cluster in `server_dir`, creating it with the authentication method `auth` if there is none.
+    /// `installs` is newest first and not empty.
+    pub(crate) fn open(
+        server_dir: ServerDir,
+        installs: &[PostgresInstall],
+        auth: &'static str,
+    ) -> Result<Self, ServersError> {
         let data = server_dir.dir.join("data");
         let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
         let install = installs.iter().find(|install| made_by.is_none_or(|major| major == install.major));
@@ -51,7 +58,7 @@ impl Cluster {
             // 122 random bits cannot be guessed over loopback.
             uuid::Uuid::new_v4().simple().to_string()
         };
-        let cluster = Self { server_dir, data, bin, password };
+        let cluster = Self { server_dir, data, bin, password, auth };
         if made_by.is_none() {
             cluster.make()?;
         }
@@ -63,7 +70,7 @@ impl Cluster {
     /// Not atomic, as [`Self::make`] is: a standby is started once.
     pub(crate) fn copy_for_standby(&self, server_dir: ServerDir, port: u16) -> Result<Self, ServersError> {
         let data = server_dir.dir.join("data");
-        let copy = Self { server_dir, data, bin: self.bin.clone(), password: self.password.clone() };
+        let copy = Self { server_dir, data, bin: self.bin.clone(), password: self.password.clone(), auth: self.auth };
         copy.server_dir.write_private(PASSWORD_FILE, &copy.password)?;
         let mut backup = copy.tool("pg_basebackup");
         backup.env("PGPASSWORD", &copy.password).arg("-D").arg(&copy.data);
@@ -95,13 +102,14 @@ impl Cluster {
         let password_file = self.server_dir.write_private(PASSWORD_FILE, &self.password)?;
         let mut initdb = self.tool("initdb");
         initdb.arg("-D").arg(&partial).args(["-U", OWNER, "-E", "UTF8", "--locale=C", "--no-instructions"]);
-        initdb.arg("--pwfile").arg(&password_file);
+        initdb.arg(format!("--auth={}", self.auth)).arg("--pwfile").arg(&password_file);
         match self.server_dir.keep {
-            Keep::Kept => initdb.arg("--auth=scram-sha-256"),
-            // Skip fsync while creating a temporary cluster; the running server still syncs. SCRAM hashes 4,096 times
-            // for each connection, a fifth of the tests' processor time, and a random password needs no such delay.
-            Keep::Removed => initdb.args(["--auth=md5", "--no-sync"]),
-        };
+            Keep::Kept => {}
+            // Skip fsync while creating a temporary cluster; the running server still syncs.
+            Keep::Removed => {
+                initdb.arg("--no-sync");
+            }
+        }
         check("initdb", initdb.output())?;
         self.create_database(&partial)?;
         fs::rename(&partial, &self.data).map_err(ServersError::io(format!("rename {}", partial.display())))

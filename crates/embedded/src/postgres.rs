@@ -20,19 +20,23 @@ use crate::supervised::{PrivateServer, Probe};
 /// Start attempts: another process can take the free port before the server binds it.
 const PORT_ATTEMPTS: usize = 5;
 
+/// Authentication method of `pg_hba.conf`.
+const SCRAM: &str = "scram-sha-256";
+
 /// Options of a private PostgreSQL.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
     dir: PathBuf,
     keep: Keep,
     settings: Vec<(&'static str, String)>,
+    auth: &'static str,
 }
 
 impl PostgresOptions {
     /// For `longhaul dev`: the first start creates the cluster in `dir`, later starts reuse it.
     #[must_use]
     pub fn dev(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), keep: Keep::Kept, settings: Vec::new() }
+        Self { dir: dir.into(), keep: Keep::Kept, settings: Vec::new(), auth: SCRAM }
             .with("max_connections", "200")
             .with("shared_buffers", "256MB")
     }
@@ -40,14 +44,19 @@ impl PostgresOptions {
     /// For tests: a new cluster in a temporary directory, removed with its owner. As durable as any other.
     #[must_use]
     pub fn scratch() -> Self {
-        Self::scratch_in(&std::env::temp_dir())
+        Self::scratch_in(&std::env::temp_dir(), SCRAM)
     }
 
-    /// As [`Self::scratch`], in a directory below `base`.
+    /// As [`Self::scratch`], for thousands of connections: in a directory below `base`, and with MD5 passwords. SCRAM
+    /// hashes 4,096 times for each connection, and a random password needs no such delay.
     #[must_use]
-    pub fn scratch_in(base: &Path) -> Self {
+    pub fn scratch_of_many_connections(base: &Path) -> Self {
+        Self::scratch_in(base, "md5")
+    }
+
+    fn scratch_in(base: &Path, auth: &'static str) -> Self {
         let dir = base.join(format!("longhaul-postgres-{}", uuid::Uuid::new_v4().simple()));
-        Self { dir, keep: Keep::Removed, settings: Vec::new() }
+        Self { dir, keep: Keep::Removed, settings: Vec::new(), auth }
             .with("max_connections", "300")
             .with("shared_buffers", "128MB")
     }
@@ -90,7 +99,7 @@ impl PrivatePostgres {
             preflight(&Host { postgres: false, redis: true, ..Host::detect() })?;
         }
         let server_dir = ServerDir::prepare(&options.dir, options.keep)?;
-        Self::serve(options, Cluster::open(server_dir, &installs)?)
+        Self::serve(options, Cluster::open(server_dir, &installs, options.auth)?)
     }
 
     fn serve(options: &PostgresOptions, cluster: Cluster) -> Result<Self, ServersError> {

@@ -32,7 +32,7 @@ pub(crate) fn shared_postgres_url() -> &'static str {
         Some(url) => url,
         None => SERVER
             .get_or_init(|| {
-                let options = PostgresOptions::scratch_in(&shared_base());
+                let options = PostgresOptions::scratch_of_many_connections(&shared_base());
                 PrivatePostgres::start_blocking(&options).expect("start the shared PostgreSQL")
             })
             .url(),
