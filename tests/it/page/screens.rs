@@ -2,6 +2,7 @@
 
 use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
+use longhaul_shared::domain::WaitReason;
 use longhaul_store::{executions::outcomes::Conclusion, tenants::api_keys::Scope};
 use reqwest::Method;
 use serde_json::json;
@@ -118,6 +119,16 @@ async fn texts_of_callers_are_escaped_everywhere() {
     assert!(visitor.get(&format!("/executions/{id}")).await.text.contains("&lt;script&gt;alert(1)"));
     let lost = visitor.get("/executions?agent=%3Cscript%3Ealert(1)%3C/script%3E").await;
     assert!(lost.status == 200 && !lost.text.contains("<script>alert"), "{}", lost.text);
+}
+
+#[tokio::test]
+async fn executions_are_filtered_by_every_wait_reason() {
+    let api = TestApi::start().await;
+    let visitor = Visitor::sign_in(&api, api.acme.key.as_deref().unwrap()).await;
+    let screen = visitor.get("/executions").await.text;
+    for reason in WaitReason::ALL {
+        assert!(screen.contains(&format!("<option value=\"{}\"", reason.as_str())), "{}: {screen}", reason.as_str());
+    }
 }
 
 #[tokio::test]
