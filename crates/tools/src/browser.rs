@@ -4,9 +4,10 @@
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::requirements::BROWSER_TOOLS;
 use serde_json::{Value, json};
+use strum::VariantArray;
 
 /// A tool over the page of a browser.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum BrowserTool {
     Navigate,
     Read,
@@ -17,12 +18,12 @@ pub enum BrowserTool {
 
 impl BrowserTool {
     /// Every tool, in the order of their names.
-    pub const ALL: [Self; 5] = [Self::Navigate, Self::Read, Self::Click, Self::Type, Self::Screenshot];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The tool of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
+        Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
     /// The name in an agent's `tools`.
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_requirements() {
-        assert_eq!(BrowserTool::ALL.map(BrowserTool::name), BROWSER_TOOLS);
+        assert!(BrowserTool::ALL.iter().map(|tool| tool.name()).eq(BROWSER_TOOLS));
         assert_eq!(BrowserTool::named("browser_type"), Some(BrowserTool::Type));
         assert_eq!(BrowserTool::named("browser"), None);
     }

@@ -7,7 +7,7 @@ use longhaul_sdk::{
 use longhaul_shared::domain::{Plan, requirements::LOAD_SKILL};
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
-use strum::VariantNames;
+use strum::{VariantArray, VariantNames};
 
 /// Name of the tool that asks the caller a question.
 pub const ASK_CALLER: &str = "ask_caller";
@@ -30,7 +30,7 @@ const STRATEGIES: &str = "collect: all results; concatenate: one text; first_suc
     judges best; synthesize: one answer that a model writes from all results";
 
 /// A tool of Longhaul's own. An agent lists it in `tools` like any other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum HostTool {
     /// Asks the caller a question.
     AskCaller,
@@ -50,20 +50,12 @@ pub enum HostTool {
 
 impl HostTool {
     /// Every host tool.
-    pub const ALL: [Self; 7] = [
-        Self::AskCaller,
-        Self::SpawnSubAgent,
-        Self::CollectSubAgents,
-        Self::Remember,
-        Self::Recall,
-        Self::PlanProject,
-        Self::LoadSkill,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The host tool of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
+        Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
     /// The name in an agent's `tools`.

@@ -14,7 +14,8 @@ pub enum SerialTool {
 impl SerialTool {
     /// Every tool.
     pub fn all() -> impl Iterator<Item = Self> {
-        WorkspaceTool::ALL.map(Self::Workspace).into_iter().chain(BrowserTool::ALL.map(Self::Browser))
+        let workspace = WorkspaceTool::ALL.iter().copied().map(Self::Workspace);
+        workspace.chain(BrowserTool::ALL.iter().copied().map(Self::Browser))
     }
 
     /// The tool of this name.

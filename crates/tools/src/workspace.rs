@@ -2,10 +2,12 @@
 //! workspace of the execution (docs/guide/workspace.md).
 
 use longhaul_sdk::{ToolEffect, ToolSpec};
+use longhaul_shared::domain::requirements::WORKSPACE_TOOLS;
 use serde_json::{Value, json};
+use strum::VariantArray;
 
 /// A tool over the files of a workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum WorkspaceTool {
     Bash,
     ReadFile,
@@ -15,24 +17,25 @@ pub enum WorkspaceTool {
 }
 
 impl WorkspaceTool {
-    /// Every tool.
-    pub const ALL: [Self; 5] = [Self::Bash, Self::ReadFile, Self::WriteFile, Self::EditFile, Self::ListFiles];
+    /// Every tool, in the order of their names.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The tool of this name.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|tool| tool.name() == name)
+        Self::ALL.iter().copied().find(|tool| tool.name() == name)
     }
 
     /// The name in an agent's `tools`.
     #[must_use]
     pub fn name(self) -> &'static str {
+        let [bash, read_file, write_file, edit_file, list_files] = WORKSPACE_TOOLS;
         match self {
-            Self::Bash => "bash",
-            Self::ReadFile => "read_file",
-            Self::WriteFile => "write_file",
-            Self::EditFile => "edit_file",
-            Self::ListFiles => "list_files",
+            Self::Bash => bash,
+            Self::ReadFile => read_file,
+            Self::WriteFile => write_file,
+            Self::EditFile => edit_file,
+            Self::ListFiles => list_files,
         }
     }
 

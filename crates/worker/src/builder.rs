@@ -424,7 +424,7 @@ fn registrations(tools: &ToolSources, validators: &ValidatorRegistry, journal_fo
         .registry
         .names()
         .map(str::to_owned)
-        .chain(HostTool::ALL.map(|tool| tool.name().to_owned()))
+        .chain(HostTool::ALL.iter().map(|tool| tool.name().to_owned()))
         .chain([SEARCH_DATASET.to_owned()])
         .chain(serial_tools.map(|tool| tool.name().to_owned()))
         .map(|name| format!("tool:{name}"))
