@@ -27,15 +27,14 @@ struct Inspected {
     is_read_only: bool,
     /// Settings that differ from those demanded.
     differing: Option<String>,
-    /// True if the session has the options that it was opened with.
-    has_options: bool,
     server_started: DateTime<Utc>,
 }
 
 impl Session {
     /// `demanded` are settings by name, in the unit of `pg_settings`.
-    pub(crate) fn new(connect: PgConnectOptions, demanded: Vec<(&'static str, String)>) -> Self {
-        let connect = connect.options(demanded.iter().map(|(name, value)| (name, value))).options([MARK]);
+    pub(crate) fn new(connect: PgConnectOptions, mut demanded: Vec<(&'static str, String)>) -> Self {
+        demanded.push((MARK.0, MARK.1.to_owned()));
+        let connect = connect.options(demanded.iter().map(|(name, value)| (name, value)));
         let (names, values) = demanded.into_iter().map(|(name, value)| (name.to_owned(), value)).unzip();
         Self { connect, names, values, trouble: Trouble::default() }
     }
@@ -74,16 +73,19 @@ impl Session {
         // Not prepared: it runs once per connection.
         sqlx::query_as(
             "select current_setting('transaction_read_only')::bool as is_read_only, (
-                 select string_agg(format('%s is %s instead of %s', s.name, s.setting, d.value), ', ' order by s.name)
-                 from unnest($1::text[], $2::text[]) as d (name, value) join pg_settings s on s.name = d.name
-                 where s.setting <> d.value
-             ) as differing, current_setting($3, true) is not distinct from $4 as has_options,
-             pg_postmaster_start_time() as server_started",
+                 select string_agg(
+                     format('%s is %s instead of %s', d.name, coalesce(f.setting, 'not set'), d.value),
+                     ', ' order by d.name
+                 )
+                 from unnest($1::text[], $2::text[]) as d (name, value)
+                     left join pg_settings s on s.name = d.name
+                     -- A setting of an application has no row there.
+                     cross join lateral (select coalesce(s.setting, current_setting(d.name, true)) as setting) f
+                 where f.setting is distinct from d.value
+             ) as differing, pg_postmaster_start_time() as server_started",
         )
         .bind(&self.names)
         .bind(&self.values)
-        .bind(MARK.0)
-        .bind(MARK.1)
         .persistent(false)
         .fetch_one(connection)
         .await
@@ -96,11 +98,9 @@ impl Session {
     /// is unavailable.
     pub(crate) async fn refuse_pooler(&self) -> Result<(), StoreError> {
         let mut one = self.open_through_pooler().await?;
-        let found = self.inspect(&mut one).await?;
-        if found.differing.is_some() || !found.has_options {
-            let differing = found.differing.map(|differing| format!(" ({differing})")).unwrap_or_default();
+        if let Some(differing) = self.inspect(&mut one).await?.differing {
             return Err(StoreError::Conflict(format!(
-                "a connection to Postgres does not have the settings it was opened with{differing}; {ADVICE}"
+                "a connection to Postgres does not have the settings it was opened with ({differing}); {ADVICE}"
             )));
         }
         let mut other = self.open_through_pooler().await?;
