@@ -32,18 +32,12 @@ pub(crate) struct Cluster {
     pub(crate) data: PathBuf,
     pub(crate) bin: PathBuf,
     pub(crate) password: String,
-    /// Authentication method with which it is created.
-    auth: &'static str,
 }
 
 impl Cluster {
     /// Opens the cluster in `server_dir`, creating it with the authentication method `auth` if there is none.
     /// `installs` is newest first and not empty.
-    pub(crate) fn open(
-        server_dir: ServerDir,
-        installs: &[PostgresInstall],
-        auth: &'static str,
-    ) -> Result<Self, ServersError> {
+    pub(crate) fn open(server_dir: ServerDir, installs: &[PostgresInstall], auth: &str) -> Result<Self, ServersError> {
         let data = server_dir.dir.join("data");
         let made_by = fs::read_to_string(data.join("PG_VERSION")).ok().and_then(|text| text.trim().parse::<u32>().ok());
         let install = installs.iter().find(|install| made_by.is_none_or(|major| major == install.major));
@@ -58,9 +52,9 @@ impl Cluster {
             // 122 random bits cannot be guessed over loopback.
             uuid::Uuid::new_v4().simple().to_string()
         };
-        let cluster = Self { server_dir, data, bin, password, auth };
+        let cluster = Self { server_dir, data, bin, password };
         if made_by.is_none() {
-            cluster.make()?;
+            cluster.make(auth)?;
         }
         cluster.wait_for_predecessor()?;
         Ok(cluster)
@@ -70,7 +64,7 @@ impl Cluster {
     /// Not atomic, as [`Self::make`] is: a standby is started once.
     pub(crate) fn copy_for_standby(&self, server_dir: ServerDir, port: u16) -> Result<Self, ServersError> {
         let data = server_dir.dir.join("data");
-        let copy = Self { server_dir, data, bin: self.bin.clone(), password: self.password.clone(), auth: self.auth };
+        let copy = Self { server_dir, data, bin: self.bin.clone(), password: self.password.clone() };
         copy.server_dir.write_private(PASSWORD_FILE, &copy.password)?;
         let mut backup = copy.tool("pg_basebackup");
         backup.env("PGPASSWORD", &copy.password).arg("-D").arg(&copy.data);
@@ -94,7 +88,7 @@ impl Cluster {
 
     /// Creates the cluster in a temporary directory and renames it, so that an interrupted start leaves no partial
     /// cluster.
-    fn make(&self) -> Result<(), ServersError> {
+    fn make(&self, auth: &str) -> Result<(), ServersError> {
         let partial = self.server_dir.dir.join("data.partial");
         if partial.exists() {
             fs::remove_dir_all(&partial).map_err(ServersError::io(format!("remove {}", partial.display())))?;
@@ -102,7 +96,7 @@ impl Cluster {
         let password_file = self.server_dir.write_private(PASSWORD_FILE, &self.password)?;
         let mut initdb = self.tool("initdb");
         initdb.arg("-D").arg(&partial).args(["-U", OWNER, "-E", "UTF8", "--locale=C", "--no-instructions"]);
-        initdb.arg(format!("--auth={}", self.auth)).arg("--pwfile").arg(&password_file);
+        initdb.arg(format!("--auth={auth}")).arg("--pwfile").arg(&password_file);
         match self.server_dir.keep {
             Keep::Kept => {}
             // Skip fsync while creating a temporary cluster; the running server still syncs.
