@@ -77,9 +77,9 @@ pub(super) async fn run(args: ChatArgs, context: &Context) -> anyhow::Result<Exi
 
     let delays = delays(&environment, &gates, &args).await?;
     let seconds = Duration::from_secs(args.seconds.into());
-    let without = rest(&environment, seconds).await;
+    let without = environment.cores_over(SETTLES, seconds).await;
     create_sessions(&environment, args.idle).await?;
-    let with = rest(&environment, seconds).await;
+    let with = environment.cores_over(SETTLES, seconds).await;
     let reconnected = reconnect(&environment, &gates, args.reconnects).await?;
     if let Some(environment) = Arc::into_inner(environment) {
         environment.stop().await?;
@@ -202,13 +202,6 @@ async fn delays(environment: &BenchEnvironment, gates: &Arc<Gates>, args: &ChatA
 }
 
 /// Cores in use while nothing is asked of the fleet.
-async fn rest(environment: &BenchEnvironment, seconds: Duration) -> Used {
-    sleep(SETTLES).await;
-    let before = environment.used();
-    sleep(seconds).await;
-    environment.used().per_second(before, seconds)
-}
-
 async fn create_sessions(environment: &BenchEnvironment, sessions: u64) -> anyhow::Result<()> {
     let mut creating = JoinSet::new();
     for creator in 0..CREATORS {

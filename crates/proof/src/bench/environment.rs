@@ -298,6 +298,14 @@ impl BenchEnvironment {
         }
     }
 
+    /// Cores in use over `seconds`, after a time in which the effects of what was before settle.
+    pub(super) async fn cores_over(&self, settles: Duration, seconds: Duration) -> Used {
+        tokio::time::sleep(settles).await;
+        let before = self.used();
+        tokio::time::sleep(seconds).await;
+        self.used().per_second(before, seconds)
+    }
+
     /// Resident memory of all workers, in bytes.
     pub(super) fn worker_bytes(&self) -> u64 {
         self.workers.iter().filter_map(|worker| cpu::resident_bytes(worker.pid())).sum()

@@ -10,10 +10,7 @@ use longhaul_command::{Context, Exit, output};
 use longhaul_store::tenants::api_keys::Scope;
 use reqwest::Method;
 use serde_json::json;
-use tokio::{
-    task::JoinSet,
-    time::{interval, sleep},
-};
+use tokio::{task::JoinSet, time::interval};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -126,10 +123,7 @@ async fn beside_submits(
         }
         anyhow::Ok(())
     }));
-    sleep(SETTLES).await;
-    let before = environment.used();
-    sleep(seconds).await;
-    let used = environment.used().per_second(before, seconds);
+    let used = environment.cores_over(SETTLES, seconds).await;
     ensure!(!submits.is_finished(), "the API refuses submits");
     ensure!(followed.len() == open && followed.try_join_next().is_none(), "a page that was followed ended");
     Ok(used)
