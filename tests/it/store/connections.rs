@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::faults::{all_finish, several_turns, submit_many};
 use crate::support::fleet::Fleet;
 use crate::support::leases::World;
-use crate::support::wait::SOON;
+use crate::support::wait::{SOON, eventually};
 
 /// A store behind a proxy, with sessions of the application name `lent`.
 async fn through_proxy(world: &World) -> (FaultProxy, Store) {
@@ -123,4 +123,38 @@ async fn api_process_under_load_has_at_most_six_connections() {
     };
     let most = most_sessions(world.pool(), "lent", load).await;
     assert!((2..=6).contains(&most), "{most} connections");
+}
+
+/// The host of the server dies while statements run, and their callers give up: the pool must get their places back.
+#[tokio::test]
+async fn pool_outlives_callers_that_left_a_silent_server() {
+    const MOST: u32 = 2;
+    let world = World::create().await;
+    let proxy = FaultProxy::before(&world.db.url).await.unwrap();
+    let store = Store::open(StoreOptions {
+        application_name: "lent".into(),
+        max_connections: MOST,
+        statement_timeout: Duration::from_secs(3),
+        ..StoreOptions::new(proxy.url_through(&world.db.url).unwrap())
+    })
+    .unwrap();
+    let callers: Vec<_> = (0..MOST)
+        .map(|_| {
+            let pool = store.pool().clone();
+            tokio::spawn(async move { sqlx::query("select pg_sleep(60)").execute(&pool).await })
+        })
+        .collect();
+    eventually("their statements run", SOON, async || {
+        let running: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where application_name = 'lent' and query like '%pg_sleep%'",
+        )
+        .fetch_one(world.pool())
+        .await
+        .unwrap();
+        if running == i64::from(MOST) { Ok(()) } else { Err(running) }
+    })
+    .await;
+    proxy.strand_connections();
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    eventually("the store reads again", SOON, async || store.ping(SOON).await).await;
 }

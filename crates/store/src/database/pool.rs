@@ -13,7 +13,7 @@ use crate::{
     StoreError,
     database::{
         clock::DatabaseClock,
-        connection_age::{MAX_LIFETIME, is_usable},
+        connection_age::{MAX_LIFETIME, comes_back, is_usable},
         connections::Connections,
         outage::Trouble,
         session::Session,
@@ -31,6 +31,9 @@ const COMMIT_CONNECTIONS: u32 = 3;
 /// Statement timeout of a claim, after which nothing is claimed. Shorter than the wait of its caller
 /// ([`crate::executions::claims`]), so that only a lost answer leaves a claim unknown to its worker.
 const CLAIM_STATEMENT_LIMIT: Duration = Duration::from_secs(4);
+
+/// Time for the answer of a statement that has reached its timeout.
+const STATEMENT_ENDS: Duration = Duration::from_secs(1);
 
 /// Address of Postgres, and limits on its use.
 #[derive(Debug, Clone)]
@@ -133,7 +136,7 @@ impl Store {
     /// The URL cannot be read.
     pub fn open(options: StoreOptions) -> Result<Self, StoreError> {
         let (patience, trouble) = (options.acquire_timeout, Trouble::default());
-        let pool = open_pool(options.session([])?.tells(&trouble), options.max_connections, patience);
+        let pool = open_pool(&options, &trouble)?;
         let commits = Connections::new(kept_plans(&options)?.tells(&trouble), COMMIT_CONNECTIONS, patience);
         let statement_timeout = options.statement_timeout.min(CLAIM_STATEMENT_LIMIT);
         let lock_timeout = options.lock_timeout.min(CLAIM_STATEMENT_LIMIT);
@@ -188,11 +191,13 @@ fn kept_plans(options: &StoreOptions) -> Result<Session, StoreError> {
     ])
 }
 
-fn open_pool(session: Session, most: u32, patience: Duration) -> PgPool {
+fn open_pool(options: &StoreOptions, trouble: &Trouble) -> Result<PgPool, StoreError> {
+    let session = options.session([])?.tells(trouble);
     let (connect, verified) = (session.connect_options().clone(), Arc::new(session));
-    PgPoolOptions::new()
-        .max_connections(most)
-        .acquire_timeout(patience)
+    let (trouble, limit) = (trouble.clone(), options.statement_timeout + STATEMENT_ENDS);
+    let pool = PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.acquire_timeout)
         .max_lifetime(MAX_LIFETIME)
         .test_before_acquire(false)
         .before_acquire(|connection, since| {
@@ -202,5 +207,10 @@ fn open_pool(session: Session, most: u32, patience: Duration) -> PgPool {
             let session = verified.clone();
             Box::pin(async move { session.verify(connection).await })
         })
-        .connect_lazy_with(connect)
+        .after_release(move |connection, since| {
+            let trouble = trouble.clone();
+            Box::pin(async move { Ok(comes_back(connection, since.age, &trouble, limit).await) })
+        })
+        .connect_lazy_with(connect);
+    Ok(pool)
 }
