@@ -8,8 +8,6 @@ use std::{
 use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
-use crate::database::outage::Trouble;
-
 /// Idle time after which a connection is pinged before use. Under load a ping would be one more round trip per
 /// statement; a connection that has just broken is found by the statement, and a caller that must not fail
 /// repeats it.
@@ -45,12 +43,6 @@ pub(crate) async fn is_usable(connection: &mut PgConnection, age: Duration, idle
 /// Returns true if a connection opened `age` ago may go back to the pool. It answers after the statement that a dropped
 /// caller left on it, `limit` at most; but the one to a host that died never does, and the pool of `sqlx`, which asks
 /// without a limit, would not get its place back.
-pub(crate) async fn comes_back(
-    connection: &mut PgConnection,
-    age: Duration,
-    trouble: &Trouble,
-    limit: Duration,
-) -> bool {
-    let answer = trouble.on_one_server(async { Ok(connection.ping().await?) });
-    !is_distrusted(age) && matches!(timeout(limit, answer).await, Ok(Ok(())))
+pub(crate) async fn comes_back(connection: &mut PgConnection, age: Duration, limit: Duration) -> bool {
+    !is_distrusted(age) && matches!(timeout(limit, connection.ping()).await, Ok(Ok(())))
 }

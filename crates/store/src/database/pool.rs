@@ -209,7 +209,8 @@ fn open_pool(options: &StoreOptions, trouble: &Trouble) -> Result<PgPool, StoreE
         })
         .after_release(move |connection, since| {
             let trouble = trouble.clone();
-            Box::pin(async move { Ok(comes_back(connection, since.age, &trouble, limit).await) })
+            let answer = comes_back(connection, since.age, limit);
+            Box::pin(async move { Ok(trouble.on_one_server(async { Ok(answer.await) }).await.unwrap_or(false)) })
         })
         .connect_lazy_with(connect);
     Ok(pool)
