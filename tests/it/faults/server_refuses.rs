@@ -104,12 +104,15 @@ async fn rotated_password_fails_nothing_and_stops_claims() {
     refusing.sql("alter role runner password 'after'").await;
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                where usename = 'runner' and query not like '%longhaul_claim%' and query not like '%update workers%'";
-    refusing.sql(cut).await;
     let claims = async || count_on(&refusing.admin, "select coalesce(sum(attempt), 0) from executions").await;
-    // Claims stop once the pending writes have met the refusal, which takes as long as the machine is busy.
+    // Claims stop once the pending writes have met the refusal, which takes as long as the machine is busy. A connection that
+    // claimed may write next, so they are cut again and again.
     let claimed = eventually("no more is claimed", LOAD_PATIENCE, async || {
         let before = claims().await;
-        tokio::time::sleep(FAULT).await;
+        for _ in 0..40 {
+            refusing.sql(cut).await;
+            tokio::time::sleep(FAULT / 40).await;
+        }
         let after = claims().await;
         if before == after { Ok(after) } else { Err(format!("{before}, then {after}")) }
     })
