@@ -105,8 +105,8 @@ async fn rotated_password_fails_nothing_and_stops_claims() {
     let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
                where usename = 'runner' and query not like '%longhaul_claim%' and query not like '%update workers%'";
     let claims = async || count_on(&refusing.admin, "select coalesce(sum(attempt), 0) from executions").await;
-    // Claims stop once the pending writes have met the refusal, which takes as long as the machine is busy. A connection
-    // that claimed may write next, so they are cut again and again.
+    // Claims stop once the pending writes have met the refusal, which takes as long as the machine is busy. A
+    // connection that claimed may write next, so they are cut again and again.
     let claimed = eventually("no more is claimed", LOAD_PATIENCE, async || {
         let before = claims().await;
         for _ in 0..40 {

@@ -16,9 +16,9 @@ const SMALL: Settings<'static> = &[
 
 /// Runs code in a service of its own. Afterwards no process or file of it may be left and the service must still
 /// serve.
-async fn bomb(mode: Mode, user: As, language: &str, code: &str) -> Option<Value> {
+async fn bomb(mode: Mode, user: As, language: &str, code: &str, seconds: u32) -> Option<Value> {
     let service = Service::start(mode, user, SMALL).await?;
-    let (_, answer) = service.ask(&json!({"language": language, "code": code, "timeout_seconds": 15})).await;
+    let (_, answer) = service.ask(&json!({"language": language, "code": code, "timeout_seconds": seconds})).await;
     service.settles().await;
     Some(answer)
 }
@@ -107,8 +107,11 @@ macro_rules! bombs {
             $(
                 #[tokio::test]
                 async fn $name() {
-                    let Some(answer) = bomb($mode, $user, $language, $code).await else { return };
-                    assert!($told.contains(&kind(&answer)), "{answer:.2000}");
+                    let told = $told;
+                    // Nothing else ends the ones that only time ends, and they keep the machine's processors busy.
+                    let seconds = if told[..] == ["SandboxTimeout"] { 3 } else { 15 };
+                    let Some(answer) = bomb($mode, $user, $language, $code, seconds).await else { return };
+                    assert!(told.contains(&kind(&answer)), "{answer:.2000}");
                 }
             )*
         }
@@ -132,7 +135,7 @@ print(made)
 raise RuntimeError(f'{made} processes' if made < 200 else 'unlimited')", ["RuntimeError", "ProcessLimitExceeded", "SandboxTimeout"];
     forks_of_bash: "bash", "\
 n=0
-f() { n=$((n+1)); if (( n < 6 )); then f & f & f & wait; fi; sleep 30; }
+f() { n=$((n+1)); if (( n < 6 )); then f & f & f & wait; fi; sleep 5; }
 f; exit 1", ["ExitStatus", "ProcessLimitExceeded", "SandboxTimeout"];
     threads: "python", "\
 import threading, time
