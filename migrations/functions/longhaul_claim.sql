@@ -22,14 +22,12 @@ create or replace function longhaul_claim(worker uuid, room int, scan claim_scan
 #variable_conflict use_variable
 declare
     lease_start timestamptz := longhaul_now();
-    places tid[];
     ids uuid[];
     has_limits boolean;
     -- True if children have a limit.
     limits_children boolean;
     is_weighed boolean;
     limits admission[];
-    done int;
 begin
     -- The rules of sessions and children cost other work nothing: the messages of sessions are in one queue, and
     -- children are looked for among the candidates.
@@ -48,24 +46,24 @@ begin
         -- Read without locks, so that executions not taken block no other claim.
         is_weighed := has_limits or cardinality(scan.lines) > 0;
         if not is_weighed then
-            select array_agg(x.place order by x.is_new, x.rank, x.id), count(*) > least(room, scan.candidates)
+            select array_agg(x.id order by x.is_new, x.rank, x.id), count(*) > least(room, scan.candidates)
                 or bool_or(x.lane > 0) or limits_children and bool_or(x.is_child)
-            into places, is_weighed
+            into ids, is_weighed
             from unnest(scan.gaps) as gap cross join lateral (
-                select x.ctid as place, x.id, x.lane, x.started_at is null as is_new,
+                select x.id, x.lane, x.started_at is null as is_new,
                     x.parent_id is not null as is_child,
                     longhaul_claim_rank(x.created_at, x.priority) as rank
                 from executions x
                 where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
                 limit least(room, scan.candidates) + 1
             ) x;
-            if places is null then
+            if ids is null then
                 return;
             end if;
         end if;
 
         if is_weighed then
-            select w.places, w.ids into places, ids from longhaul_weigh(scan) w;
+            ids := longhaul_fair_order(scan);
             if ids is null then
                 return;
             end if;
@@ -78,21 +76,20 @@ begin
                 select e, e.started_at is null, l.keys, null::json, null::json, null::text
                 from unnest(limits) l join executions e on e.id = l.execution_id
                 where not l.is_admitted;
-                select array_agg(t.place order by t.number) into places
-                from unnest(places, ids) with ordinality as t (place, id, number)
+                select array_agg(t.id order by t.number) into ids
+                from unnest(ids) with ordinality as t (id, number)
                 where not exists (select from unnest(limits) l where l.execution_id = t.id
                     and l.is_admitted is not true);
             end if;
         end if;
-        places := places[:room];
+        ids := ids[:room];
 
         return query
         with taken as materialized (
-            -- Locked above, or not locked by another transaction. A row seen without a lock cannot have been
-            -- replaced at its ctid: the outer query's snapshot still sees it. `is not distinct from` matches no
-            -- index, so that rows are found by ctid even under a plan made for an empty table.
-            select t.place, e.started_at is null as is_new, t.number
-            from unnest(places) with ordinality as t (place, number) join executions e on e.ctid = t.place
+            -- Locked above, or not locked by another transaction. `is not distinct from` matches no index, so that
+            -- rows are found by id even under a plan made for an empty table.
+            select t.id, e.started_at is null as is_new, t.number
+            from unnest(ids) with ordinality as t (id, number) join executions e on e.id = t.id
             where e.wait_reason is not distinct from 'worker' and (is_weighed or e.lane = 0)
             for update of e skip locked
         ),
@@ -105,7 +102,7 @@ begin
                 attempt = e.attempt + 1, event_seq = e.event_seq + 1,
                 slot_keys = coalesce((select l.keys from unnest(limits) l where l.execution_id = e.id), e.slot_keys)
             from taken t
-            where e.ctid = t.place
+            where e.id = t.id
             returning e as execution, t.is_new, t.number
         ),
         claim_events as (
@@ -130,13 +127,7 @@ begin
                 where x.execution_id = (c.execution).id limit 1
         ) p
         order by c.number;
-        get diagnostics done = row_count;
-        -- A locked row cannot have moved. If one had, its slots would be taken for nothing.
-        if is_weighed and done <> coalesce(cardinality(places), 0) then
-            raise exception 'of % locked executions % were found', cardinality(places), done
-                using errcode = 'serialization_failure';
-        end if;
-        exit when is_weighed or done > 0;
+        exit when is_weighed or found;
     end loop;
 end
 $$;

@@ -1,7 +1,8 @@
 -- Chooses and locks the next executions in fair order: at most `scan.candidates`. Within a tenant the queue
 -- `interactive` is first: a person waits there. Tenants are ordered by their use all the same, so no tenant's messages
 -- hold up another's work. Executions that another claim has locked are skipped, not waited for.
-create or replace function longhaul_weigh(scan claim_scan, out places tid[], out ids uuid[])
+drop function if exists longhaul_weigh(claim_scan);
+create or replace function longhaul_fair_order(scan claim_scan) returns uuid[]
     language plpgsql volatile
     as $$
 #variable_conflict use_variable
@@ -9,6 +10,7 @@ declare
     -- Most tenants looked for in the gaps.
     max_found constant int := 200;
 begin
+    return (
     with line as materialized (
         select known.* from unnest(scan.lines) as known
         union all
@@ -80,7 +82,7 @@ begin
     ),
     candidate as materialized (
         select e.* from wanted cross join lateral (
-            select x.ctid as place, x.id, x.tenant_id, x.lane, x.queue <> 'interactive' as is_batch,
+            select x.id, x.tenant_id, x.lane, x.queue <> 'interactive' as is_batch,
                 (x.started_at is null) as is_new,
                 longhaul_claim_rank(x.created_at, x.priority) as rank, scan.candidates as lane_room
             from executions x
@@ -96,7 +98,7 @@ begin
         ) e
         union all
         select s.* from unnest(scan.suspects) as suspect cross join lateral (
-            select x.ctid, x.id, x.tenant_id, x.lane, x.queue <> 'interactive', (x.started_at is null),
+            select x.id, x.tenant_id, x.lane, x.queue <> 'interactive', (x.started_at is null),
                 longhaul_claim_rank(x.created_at, x.priority), suspect.room
             from executions x
             where x.wait_reason = 'worker' and x.queue = suspect.queue and x.serve_key = suspect.serve_key
@@ -126,10 +128,7 @@ begin
         order by share, placed.is_batch, placed.is_new, rank, placed.id
         limit scan.candidates
     )
-    select array_agg(p.place), array_agg(p.id) into places, ids
-    from (
-        select picked.place, picked.id from picked
-        order by share, picked.is_batch, picked.is_new, rank, picked.id
-    ) p;
+    select array_agg(picked.id order by share, picked.is_batch, picked.is_new, rank, picked.id) from picked
+    );
 end
 $$;
