@@ -13,7 +13,7 @@ use crate::{
     sealing::{SEALED, SealError, Sealer},
 };
 
-/// Placeholder shown instead of a literal secret. In an update it means the stored value.
+/// Placeholder shown instead of a literal secret. In an update it means the value stored for the same server.
 pub const SECRET: &str = "[secret]";
 
 /// A literal secret that cannot be stored.
@@ -26,14 +26,16 @@ pub struct NotSealed {
 }
 
 /// Seals the literals of `spec`. A value equal to that of `known` (the newest stored version), or written as
-/// [`SECRET`], keeps the stored ciphertext, so that storing an agent twice makes one version.
+/// [`SECRET`], keeps the stored ciphertext, so that storing an agent twice makes one version. A server with another
+/// `url` or `command` keeps none: the author of the change may not know the secrets and would have them sent there.
 ///
 /// # Errors
 /// Fails if no key is configured, if a value is already sealed, or if [`SECRET`] has no stored value.
 pub fn seal(spec: &mut AgentSpec, known: Option<&AgentSpec>, sealer: &Sealer) -> Result<(), NotSealed> {
     for (name, server) in &mut spec.mcp_servers {
         let stored = known.and_then(|known| known.mcp_servers.get(name));
-        let McpServerSpec { headers, env, .. } = server;
+        let McpServerSpec { url, command, headers, env, .. } = server;
+        let stored = stored.filter(|stored| (&stored.url, &stored.command) == (&*url, &*command));
         for (field, values, stored) in
             [("headers", headers, stored.map(|stored| &stored.headers)), ("env", env, stored.map(|stored| &stored.env))]
         {
@@ -50,7 +52,7 @@ pub fn seal(spec: &mut AgentSpec, known: Option<&AgentSpec>, sealer: &Sealer) ->
 
 fn seal_one(value: &mut String, kept: Option<&String>, sealer: &Sealer) -> Result<(), String> {
     if value == SECRET {
-        value.clone_from(kept.ok_or("stands for a stored secret, and there is none")?);
+        value.clone_from(kept.ok_or("stands for a secret stored for the same server, and there is none")?);
         return Ok(());
     }
     if is_reference(value) || value.is_empty() {
@@ -131,6 +133,20 @@ mod tests {
         for (value, sealer) in [("literal", &Sealer::default()), (SECRET, &sealer), ("sealed:v1:x", &sealer)] {
             let refused = seal(&mut agent(value), None, sealer).unwrap_err();
             assert_eq!(refused.path, "/mcp_servers/s/headers/authorization", "{value}");
+        }
+    }
+
+    #[test]
+    fn another_server_gets_no_stored_secret() {
+        let sealer = Sealer::new(&[SecretString::from("a key")]);
+        let mut stored = agent("Bearer hunter2");
+        seal(&mut stored, None, &sealer).unwrap();
+        for (url, command) in [(Some("https://y"), vec![]), (None, vec!["sh".to_owned()])] {
+            let mut moved = agent(SECRET);
+            let server = moved.mcp_servers.get_mut("s").unwrap();
+            (server.url, server.command) = (url.map(str::to_owned), command);
+            let refused = seal(&mut moved, Some(&stored), &sealer).unwrap_err();
+            assert!(refused.reason.contains("the same server"), "{refused}");
         }
     }
 }

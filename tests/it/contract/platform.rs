@@ -132,11 +132,12 @@ async fn unmatchable_scopes_are_refused_and_others_normalized() {
 #[tokio::test]
 async fn masked_secret_put_back_keeps_its_value() {
     let backend = Backend::start().await;
-    let put = |refs: Value| {
-        let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm", "endpoint_url": "http://p",
-            "config": {"secret_refs": refs}});
+    let put_at = |endpoint: &str, refs: Value| {
+        let provider = json!({"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm",
+            "endpoint_url": endpoint, "config": {"secret_refs": refs}});
         backend.operate(Method::PUT, "/v1/platform", Some(json!({"providers": [provider]})))
     };
+    let put = |refs: Value| put_at("http://p", refs);
     let stored = || backend.fleet().json("select config->'secret_refs' from platform_providers");
     let path = |answer: &super::kit::Answer| (answer.status, answer.paths().join(" "));
     let nothing = put(json!({"api_key": "[secret]"})).await;
@@ -146,8 +147,10 @@ async fn masked_secret_put_back_keeps_its_value() {
     assert_eq!(shown, json!({"api_key": "[secret]", "other": "env://LLM_KEY"}));
     let before = stored().await;
     assert!(before["api_key"].as_str().unwrap().starts_with("sealed:"), "{before}");
-    assert_eq!(put(shown).await.status, 200);
+    assert_eq!(put(shown.clone()).await.status, 200);
     assert_eq!(stored().await, before);
+    let elsewhere = put_at("http://q", shown).await;
+    assert_eq!(path(&elsewhere), (422, "/providers/0/config/secret_refs/api_key".to_owned()));
     let another = put(json!({"token": "[secret]"})).await;
     assert_eq!(path(&another), (422, "/providers/0/config/secret_refs/token".to_owned()));
     assert_eq!(stored().await, before);

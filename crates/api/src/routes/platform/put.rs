@@ -77,11 +77,13 @@ fn names(known: &Platform, spec: &PlatformSpec) -> Vec<Violation> {
     violations
 }
 
-/// Replaces [`SECRET`] by the stored secret. Without a stored secret it is a violation, because it is not a key.
+/// Replaces [`SECRET`] by the secret stored for the same endpoint. Without one it is a violation: it is not a key, and
+/// another endpoint must be given its secrets by someone who knows them.
 fn keep_secrets(known: &Platform, spec: &mut PlatformSpec) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (at, provider) in spec.providers.iter_mut().enumerate() {
         let stored = known.providers.iter().find(|stored| stored.slug == provider.slug);
+        let stored = stored.filter(|stored| stored.endpoint_url == provider.endpoint_url);
         let refs = provider.config.get_mut("secret_refs").and_then(Value::as_object_mut);
         for (name, secret) in refs.into_iter().flatten() {
             if secret.as_str().map(str::trim) != Some(SECRET) {
@@ -91,7 +93,10 @@ fn keep_secrets(known: &Platform, spec: &mut PlatformSpec) -> Vec<Violation> {
                 Some(kept) => secret.clone_from(kept),
                 None => {
                     let path = format!("/providers/{at}/config/secret_refs/{name}");
-                    violations.push(Violation::new(path, "stands for a stored secret, and there is none"));
+                    violations.push(Violation::new(
+                        path,
+                        "stands for a secret stored for the same endpoint_url, and there is none",
+                    ));
                 }
             }
         }
