@@ -8,7 +8,6 @@
 -- * Executions that a concurrency limit holds back are parked and returned with the keys they wait for; those that
 --   cannot be decided at once stay as they are (store/slots.rs).
 -- * No other claim waits: executions not taken are not locked, and locked ones are skipped (store/claims.rs).
--- * If the room suffices for all that is runnable, nothing is weighed (store/claims.rs, ADR 22).
 -- * An execution submitted during the call is returned with its payload (store/claims.rs). A statement in here sees
 --   rows committed while the call is under way, the query around the call does not: a join there would lose them.
 -- * No plan depends on the size of a table when it was made (store/costs.rs).
@@ -26,7 +25,6 @@ declare
     has_limits boolean;
     -- True if children have a limit.
     limits_children boolean;
-    is_weighed boolean;
     limits admission[];
 begin
     -- The rules of sessions and children cost other work nothing: the messages of sessions are in one queue, and
@@ -41,93 +39,63 @@ begin
         return;
     end if;
 
-    for _look in 1..2 loop
-        -- All runnable executions, up to the room and one more; skipped after a full batch, when more are likely.
-        -- Read without locks, so that executions not taken block no other claim.
-        is_weighed := has_limits or cardinality(scan.lines) > 0;
-        if not is_weighed then
-            select array_agg(x.id order by x.is_new, x.rank, x.id), count(*) > least(room, scan.candidates)
-                or bool_or(x.lane > 0) or limits_children and bool_or(x.is_child)
-            into ids, is_weighed
-            from unnest(scan.gaps) as gap cross join lateral (
-                select x.id, x.lane, x.started_at is null as is_new,
-                    x.parent_id is not null as is_child,
-                    longhaul_claim_rank(x.created_at, x.priority) as rank
-                from executions x
-                where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
-                limit least(room, scan.candidates) + 1
-            ) x;
-            if ids is null then
-                return;
-            end if;
-        end if;
-
-        if is_weighed then
-            ids := longhaul_fair_order(scan);
-            if ids is null then
-                return;
-            end if;
-            if has_limits or limits_children and exists (
-                select from executions x where x.id = any (ids) and x.parent_id is not null
-            ) then
-                select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits
-                    from longhaul_admit(ids, room) a;
-                return query
-                select e, e.started_at is null, l.keys, null::json, null::json, null::text
-                from unnest(limits) l join executions e on e.id = l.execution_id
-                where not l.is_admitted;
-                select array_agg(t.id order by t.number) into ids
-                from unnest(ids) with ordinality as t (id, number)
-                where not exists (select from unnest(limits) l where l.execution_id = t.id
-                    and l.is_admitted is not true);
-            end if;
-        end if;
-        ids := ids[:room];
-
+    ids := longhaul_fair_order(scan);
+    if ids is null then
+        return;
+    end if;
+    if has_limits or limits_children and exists (
+        select from executions x where x.id = any (ids) and x.parent_id is not null
+    ) then
+        select array_agg(row(a.execution_id, a.keys, a.is_admitted)::admission) into limits
+            from longhaul_admit(ids, room) a;
         return query
-        with taken as materialized (
-            -- Locked above, or not locked by another transaction. `is not distinct from` matches no index, so that
-            -- rows are found by id even under a plan made for an empty table.
-            select t.id, e.started_at is null as is_new, t.number
-            from unnest(ids) with ordinality as t (id, number) join executions e on e.id = t.id
-            where e.wait_reason is not distinct from 'worker' and (is_weighed or e.lane = 0)
-            for update of e skip locked
-        ),
-        claimed as (
-            update executions e
-            set status = 'IN_PROGRESS', wait_reason = null, wait_until = null,
-                worker_id = worker, lease_token = gen_random_uuid(), lease_write = 0, claimed_at = lease_start,
-                started_at = coalesce(e.started_at, lease_start),
-                active_until = least(lease_start + (e.active_timeout - e.active_time), e.deadline_at),
-                attempt = e.attempt + 1, event_seq = e.event_seq + 1,
-                slot_keys = coalesce((select l.keys from unnest(limits) l where l.execution_id = e.id), e.slot_keys)
-            from taken t
-            where e.id = t.id
-            returning e as execution, t.is_new, t.number
-        ),
-        claim_events as (
-            insert into events (execution_id, seq, at, kind, data)
-            select (c.execution).id, (c.execution).event_seq, lease_start, 'claimed',
-                jsonb_build_object('attempt', (c.execution).attempt, 'worker_id', worker)
-            from claimed c
-        ),
-        counts as (
-            insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
-            select (c.execution).tenant_id, (c.execution).definition_key, (c.execution).agent_key,
-                ((c.execution).created_at at time zone 'UTC')::date, s.status, sum(s.n)
-            from claimed c, (values ('PENDING'::execution_status, -1),
-                ('IN_PROGRESS'::execution_status, 1)) as s (status, n)
-            where c.is_new
-            group by 1, 2, 3, 4, 5
-        )
-        select c.execution, c.is_new, null::text[], p.overrides, p.input, p.traceparent
-        -- By key, one after the other: a plan made for an empty table must not become a scan of a full one.
-        from claimed c cross join lateral (
-            select x.overrides, x.input, x.traceparent from execution_payloads x
-                where x.execution_id = (c.execution).id limit 1
-        ) p
-        order by c.number;
-        exit when is_weighed or found;
-    end loop;
+        select e, e.started_at is null, l.keys, null::json, null::json, null::text
+        from unnest(limits) l join executions e on e.id = l.execution_id
+        where not l.is_admitted;
+        select array_agg(t.id order by t.number) into ids
+        from unnest(ids) with ordinality as t (id, number)
+        where not exists (select from unnest(limits) l where l.execution_id = t.id
+            and l.is_admitted is not true);
+    end if;
+
+    return query
+    with taken as materialized (
+        select t.id, e.started_at is null as is_new, t.number
+        from unnest(ids[:room]) with ordinality as t (id, number) join executions e on e.id = t.id
+    ),
+    claimed as (
+        update executions e
+        set status = 'IN_PROGRESS', wait_reason = null, wait_until = null,
+            worker_id = worker, lease_token = gen_random_uuid(), lease_write = 0, claimed_at = lease_start,
+            started_at = coalesce(e.started_at, lease_start),
+            active_until = least(lease_start + (e.active_timeout - e.active_time), e.deadline_at),
+            attempt = e.attempt + 1, event_seq = e.event_seq + 1,
+            slot_keys = coalesce((select l.keys from unnest(limits) l where l.execution_id = e.id), e.slot_keys)
+        from taken t
+        where e.id = t.id
+        returning e as execution, t.is_new, t.number
+    ),
+    claim_events as (
+        insert into events (execution_id, seq, at, kind, data)
+        select (c.execution).id, (c.execution).event_seq, lease_start, 'claimed',
+            jsonb_build_object('attempt', (c.execution).attempt, 'worker_id', worker)
+        from claimed c
+    ),
+    counts as (
+        insert into execution_count_changes (tenant_id, definition_key, agent_key, day, status, n)
+        select (c.execution).tenant_id, (c.execution).definition_key, (c.execution).agent_key,
+            ((c.execution).created_at at time zone 'UTC')::date, s.status, sum(s.n)
+        from claimed c, (values ('PENDING'::execution_status, -1),
+            ('IN_PROGRESS'::execution_status, 1)) as s (status, n)
+        where c.is_new
+        group by 1, 2, 3, 4, 5
+    )
+    select c.execution, c.is_new, null::text[], p.overrides, p.input, p.traceparent
+    -- By key, one after the other: a plan made for an empty table must not become a scan of a full one.
+    from claimed c cross join lateral (
+        select x.overrides, x.input, x.traceparent from execution_payloads x
+            where x.execution_id = (c.execution).id limit 1
+    ) p
+    order by c.number;
 end
 $$;
