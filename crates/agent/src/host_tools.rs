@@ -38,8 +38,8 @@ pub(crate) async fn call(
         Some(HostTool::SpawnSubAgent) => Box::pin(spawn::call(agent, journal, call)).await.map(Some),
         Some(HostTool::CollectSubAgents) => collect::call(agent, journal, call).await.map(Some),
         Some(HostTool::Remember) => memory::remember(agent, journal, call).await.map(Some),
-        Some(HostTool::Recall) => memory::recall(agent, journal, call).await.map(Some),
-        Some(HostTool::PlanProject) => project::plan(agent, journal, call).await.map(Some),
+        Some(HostTool::Recall) => Box::pin(memory::recall(agent, journal, call)).await.map(Some),
+        Some(HostTool::PlanProject) => Box::pin(project::plan(agent, journal, call)).await.map(Some),
         Some(HostTool::LoadSkill) => {
             let is_present = |heading: &str| said.clone().any(|message| load_skill::is_load(message, heading));
             load_skill::call(agent, journal, call, is_present).await.map(Some)

@@ -75,7 +75,7 @@ impl Versions {
         if let Some(pinned) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(pinned.clone());
         }
-        let pinned = Arc::new(store.load_versions(definition, agent).await?);
+        let pinned = Arc::new(Box::pin(store.load_versions(definition, agent)).await?);
         let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if versions.len() >= MAX_VERSIONS {
             versions.clear();

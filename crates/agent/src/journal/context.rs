@@ -63,9 +63,9 @@ impl Writer {
     async fn context(&self, agent: &Agent, text: &str, is_under_way: bool) -> Vec<String> {
         let own = async {
             let place = self.memory.as_ref().filter(|_| !is_under_way)?;
-            self.in_time(self.recall_for(&agent.config.memory, place, text)).await
+            Box::pin(self.in_time(self.recall_for(&agent.config.memory, place, text))).await
         };
-        let own_project = self.own_project().await;
+        let own_project = Box::pin(self.own_project()).await;
         let Some(provider) = &self.deps.context.0 else {
             let project = own_project.map(project_text);
             return own.await.and_then(memory_text).into_iter().chain(project).collect();

@@ -66,7 +66,7 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());
         deps.shared.probe.at(Point::Concluded, claimed.id).await;
         if let Some(project) = project {
-            projects::drive(&deps.shared, project).await;
+            Box::pin(projects::drive(&deps.shared, project)).await;
         }
     })
     .instrument(attempt_span(&claimed, deps.writer.worker()))
