@@ -58,21 +58,23 @@ async fn finish_and_questions_are_told_and_children_are_not() {
         (&received[1].body["type"], received[1].execution().to_string()),
         (&json!("execution.finished"), id.clone())
     );
-    // A child of it is another matter: its parent is told.
+    // A child of it is another matter: its parent is told. In one transaction, or the worker claims it between the two.
+    let mut transaction = api.db.pool.begin().await.unwrap();
     sqlx::query(
         "update executions set parent_id = $1, root_id = $1, depth = 1, spawn_key = '\\x00', finished_at = null,
             status = 'IN_PROGRESS', wait_reason = 'worker' where id = $2",
     )
     .bind(uuid::Uuid::new_v4())
     .bind(id.parse::<uuid::Uuid>().unwrap())
-    .execute(&api.db.pool)
+    .execute(&mut *transaction)
     .await
     .unwrap();
     sqlx::query("update executions set finished_at = now(), status = 'FINISHED', wait_reason = null where id = $1")
         .bind(id.parse::<uuid::Uuid>().unwrap())
-        .execute(&api.db.pool)
+        .execute(&mut *transaction)
         .await
         .unwrap();
+    transaction.commit().await.unwrap();
     let stored: i64 =
         sqlx::query_scalar("select count(*) from webhook_deliveries").fetch_one(&api.db.pool).await.unwrap();
     assert_eq!(stored, 2);
