@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, convert::Infallible};
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_contract::platform::change_secrets;
-use longhaul_shared::domain::RuntimeProfile;
+use longhaul_shared::{agent_secrets::SECRET, domain::RuntimeProfile};
 use longhaul_store::{contract::platform::ProviderRow, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,9 +17,6 @@ use crate::{
     openapi::{closed, spec},
     state::ApiState,
 };
-
-/// Shown in place of a secret. When a document contains it, it stands for the stored secret.
-pub(super) const SECRET: &str = "[secret]";
 
 /// A model under the name that requests use.
 #[derive(Debug, Serialize, ToSchema)]

@@ -2,10 +2,11 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_contract::catalogue::PlatformSpec;
+use longhaul_shared::agent_secrets::SECRET;
 use longhaul_store::{contract::platform::Platform, tenants::api_keys::Scope};
 use serde_json::Value;
 
-use super::get::{PlatformView, SECRET, view};
+use super::get::{PlatformView, view};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, in_turn, read_body, read_storable},
