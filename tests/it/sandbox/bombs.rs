@@ -108,7 +108,7 @@ macro_rules! bombs {
                 #[tokio::test]
                 async fn $name() {
                     let told = $told;
-                    // Nothing else ends the ones that only time ends, and they keep the machine's processors busy.
+                    // Bombs that only the time limit ends keep the machine's processors busy until then.
                     let seconds = if told[..] == ["SandboxTimeout"] { 3 } else { 15 };
                     let Some(answer) = bomb($mode, $user, $language, $code, seconds).await else { return };
                     assert!(told.contains(&kind(&answer)), "{answer:.2000}");
