@@ -73,6 +73,42 @@ impl StoreError {
         matches!(self, Self::TooMuch(_) | Self::Unavailable(_) | Self::Unreachable(_) | Self::LeaseStale)
     }
 
+    /// Returns true if the error is about the item at hand, so that others may pass: a duty sets it aside and goes on.
+    #[must_use]
+    pub fn is_about_item(&self) -> bool {
+        match self {
+            Self::NotFound(_) | Self::Conflict(_) | Self::Rejected(_) | Self::TooMuch(_) | Self::Corrupt(_) => true,
+            Self::LeaseLost
+            | Self::LeaseStale
+            | Self::Unavailable(_)
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Closed
+            | Self::Misconfigured(_) => false,
+        }
+    }
+
+    /// Kind of the error, without texts of what was stored or sent.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let refused = |what: &str, error: &sqlx::Error| {
+            let code = error.as_database_error().and_then(|error| error.code());
+            code.map_or_else(|| what.to_owned(), |code| format!("{what} (SQLSTATE {code})"))
+        };
+        match self {
+            Self::NotFound(_) | Self::LeaseLost | Self::LeaseStale | Self::TimedOut(_) | Self::Closed => {
+                self.to_string()
+            }
+            Self::Conflict(_) => "the row is not in the state that the operation needs".to_owned(),
+            Self::Corrupt(_) => "stored data cannot be read".to_owned(),
+            Self::Rejected(error) => refused("the database refused the values", error),
+            Self::TooMuch(error) => refused("the statement was too much for the database", error),
+            Self::Unavailable(error) => refused("the database is unavailable", error),
+            Self::Unreachable(error) => refused("the database cannot be reached", error),
+            Self::Misconfigured(error) => refused("the database settings are unusable", error),
+        }
+    }
+
     /// Returns true if the server ended the statement because of a deadlock.
     pub(crate) fn is_deadlock(&self) -> bool {
         let Self::Unavailable(error) = self else { return false };

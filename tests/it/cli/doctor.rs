@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, process::Command};
 
+use longhaul_store::StoreError;
 use serde_json::Value;
 
 use super::{CommandResult, PROGRAM};
@@ -40,7 +41,7 @@ async fn doctor_finds_what_is_wrong() {
     healthy.insert("LONGHAUL_API_KEY_PEPPER".into(), "a pepper of the tests that is long enough".into());
     let (ran, told) = doctor(healthy.clone()).await;
     assert_eq!((ran.code, &told["ok"]), (0, &Value::Bool(true)), "{told:#}");
-    for name in ["database", "clocks", "schema", "durability", "workers", "redis", "key pepper"] {
+    for name in ["database", "clocks", "schema", "durability", "workers", "maintenance", "redis", "key pepper"] {
         assert_eq!(state(&told, name), "ok", "{name}: {told:#}");
     }
 
@@ -56,4 +57,12 @@ async fn doctor_finds_what_is_wrong() {
     assert!(!told.to_string().contains("secret-word"), "{told}");
     let (_, told) = doctor(unreachable("LONGHAUL__SANDBOX__URL", "http://127.0.0.1:1")).await;
     assert_eq!(state(&told, "sandbox"), "failed", "{told:#}");
+
+    let poison = uuid::Uuid::now_v7();
+    let unreadable = StoreError::Corrupt("my password is hunter2".into());
+    fleet.store.set_aside("a duty", poison, None, &unreadable).await.unwrap();
+    let (ran, told) = doctor(healthy.clone()).await;
+    assert_eq!((ran.code, state(&told, "maintenance")), (0, "warn"), "{told:#}");
+    assert!(told.to_string().contains(&format!("a duty {poison}: stored data cannot be read")), "{told}");
+    assert!(!told.to_string().contains("hunter2"), "{told}");
 }

@@ -20,6 +20,8 @@ use crate::compose;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Difference of clocks from which on signatures and log times mislead.
 const CLOCK_SECONDS: f64 = 2.0;
+/// Items set aside that are named.
+const SHOWN_ITEMS: i64 = 5;
 
 /// Check settings, database, Redis, models and what else a deployment needs
 #[derive(Debug, clap::Args)]
@@ -127,7 +129,29 @@ async fn database(config: &Config) -> Vec<Check> {
         Err(error) => Check::failed("durability", error.to_string(), "see docs/guide/operations.md"),
     });
     checks.push(workers(&store).await);
+    checks.push(set_aside(&store).await);
     checks
+}
+
+/// Items that maintenance could not handle.
+async fn set_aside(store: &Store) -> Check {
+    let name = "maintenance";
+    let items = match store.list_set_aside(SHOWN_ITEMS + 1).await {
+        Ok(items) => items,
+        Err(error) => return Check::failed(name, error.to_string(), "the role must be able to read the tables"),
+    };
+    if items.is_empty() {
+        return Check::ok(name, "no item was set aside");
+    }
+    let (shown, more) = items.split_at(items.len().min(SHOWN_ITEMS.unsigned_abs() as usize));
+    let named: Vec<String> =
+        shown.iter().map(|item| format!("{} {}: {}", item.what, item.subject, item.error)).collect();
+    let more = if more.is_empty() { "" } else { "; and more" };
+    Check::warn(
+        name,
+        format!("items were set aside: {}{more}", named.join("; ")),
+        "the table `set_aside` lists them; see docs/guide/runbook.md",
+    )
 }
 
 async fn workers(store: &Store) -> Check {

@@ -5,5 +5,6 @@ pub mod duties;
 pub mod lease_writer;
 pub mod maintenance;
 pub mod roster;
+pub mod set_aside;
 pub mod shares;
 pub mod workers;

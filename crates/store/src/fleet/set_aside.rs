@@ -1,0 +1,114 @@
+//! Items that a duty or a run of `prune` could not handle: they are recorded and shown, and the rest goes on
+//! (core-rules 30).
+//!
+//! A duty leaves an item alone until `next_at`, which comes later with each failure. A statement that looks for work
+//! leaves them out with `not exists (select from set_aside s where s.what = … and s.subject = x.id::text and s.next_at
+//! > longhaul_now())`.
+
+use chrono::{DateTime, Utc};
+use longhaul_shared::domain::TenantId;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{Store, StoreError};
+
+/// Pause after the first failure, doubled by each further one, and the longest, in seconds.
+const FIRST_PAUSE: f64 = 60.0;
+const LONGEST_PAUSE: f64 = 86_400.0;
+/// Days after the last attempt for which a row is kept, and old rows deleted by one statement.
+const KEEP_DAYS: f64 = 30.0;
+const OLD_ROWS: i64 = 100;
+
+/// An item that could not be handled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetAside {
+    /// The duty, or the part of a run, that met it.
+    pub what: String,
+    /// Id of the item.
+    pub subject: String,
+    pub tenant_id: Option<Uuid>,
+    /// Kind of the error (`StoreError::summary`).
+    pub error: String,
+    /// First attempt.
+    pub since: DateTime<Utc>,
+    /// Last attempt.
+    pub at: DateTime<Utc>,
+    pub attempts: i32,
+}
+
+impl Store {
+    /// Records that an item could not be handled, and logs it. Rows of old attempts are deleted.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn set_aside(
+        &self,
+        what: &str,
+        subject: Uuid,
+        tenant: Option<TenantId>,
+        error: &StoreError,
+    ) -> Result<(), StoreError> {
+        tracing::error!(what, subject = %subject, error = %error.summary(), "an item was set aside");
+        sqlx::query!(
+            r#"
+            with old as (
+                delete from set_aside where (what, subject) in (
+                    select what, subject from set_aside
+                    where at < longhaul_now() - $5 * interval '1 day' and (what, subject) <> ($1, $2)
+                    limit $6
+                )
+            )
+            insert into set_aside as s (what, subject, tenant_id, error, since, at, next_at)
+            select $1, $2, $3, $4, now.at, now.at, now.at + $7 * interval '1 second' from longhaul_now() as now (at)
+            on conflict (what, subject) do update
+            set error = excluded.error, at = excluded.at, attempts = s.attempts + 1,
+                next_at = excluded.at + least($7 * 2 ^ least(s.attempts, 20), $8) * interval '1 second'
+            "#,
+            what,
+            subject.to_string(),
+            tenant.map(|tenant| tenant.0),
+            error.summary(),
+            KEEP_DAYS,
+            OLD_ROWS,
+            FIRST_PAUSE,
+            LONGEST_PAUSE,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Removes the record of an item that was handled after all.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn clear_set_aside(&self, what: &str, subject: Uuid) -> Result<(), StoreError> {
+        sqlx::query!("delete from set_aside where what = $1 and subject = $2", what, subject.to_string())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Removes the records of `what` that were not made again since `since`, because a whole run met those items no
+    /// more.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn clear_set_aside_before(&self, what: &str, since: DateTime<Utc>) -> Result<(), StoreError> {
+        sqlx::query!("delete from set_aside where what = $1 and at < $2", what, since).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// The items set aside, newest attempt first; at most `limit`.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn list_set_aside(&self, limit: i64) -> Result<Vec<SetAside>, StoreError> {
+        let items = sqlx::query_as!(
+            SetAside,
+            "select what, subject, tenant_id, error, since, at, attempts from set_aside order by at desc limit $1",
+            limit,
+        );
+        Ok(items.fetch_all(&self.pool).await?)
+    }
+}
