@@ -71,7 +71,7 @@ impl ArtifactKeeper {
 
     async fn store(&self, call: &Hash, index: usize, file: ToolFile) -> Result<NewArtifact, String> {
         let bytes = Bytes::from(file.bytes);
-        let _held = self.files().memory().hold(bytes.len() as u64).await;
+        let _held = self.files().memory().hold(self.tenant, bytes.len() as u64).await;
         let store = &self.deps.store;
         let put = patiently(store.trouble(), || async {
             match self.files().put(self.tenant, &bytes).await {

@@ -12,7 +12,7 @@ use std::sync::{
 
 use longhaul_browser::{Browser, BrowserError, Browsers, Screenshot, Slot, Target, Transfer, Typed};
 use longhaul_sdk::{ToolEffect, ToolFile};
-use longhaul_shared::domain::{CallError, CallErrorKind};
+use longhaul_shared::domain::{CallError, CallErrorKind, TenantId};
 use longhaul_tools::{BrowserTool, CallOutcome, Toolbox};
 use serde::Deserialize;
 use tokio::{
@@ -28,6 +28,7 @@ const NEW: &str = "Your browser is new. The one of your earlier calls is gone, w
 #[derive(Debug)]
 pub(crate) struct AttemptBrowser {
     browsers: Option<Browsers>,
+    tenant: TenantId,
     /// True if the model has seen results of a browser that is not this attempt's, and was not told so yet.
     has_earlier: AtomicBool,
     /// Held by the call that runs.
@@ -74,8 +75,8 @@ struct Done {
 }
 
 impl AttemptBrowser {
-    pub(crate) fn new(browsers: Option<Browsers>) -> Self {
-        Self { browsers, has_earlier: AtomicBool::new(false), held: Mutex::default() }
+    pub(crate) fn new(browsers: Option<Browsers>, tenant: TenantId) -> Self {
+        Self { browsers, tenant, has_earlier: AtomicBool::new(false), held: Mutex::default() }
     }
 
     /// Notes a call before this attempt, by the name of its tool.
@@ -91,7 +92,9 @@ impl AttemptBrowser {
         let mut held = self.held.lock().await;
         let notice = held.notice(self.has_earlier.swap(false, Ordering::Relaxed));
         let slot = match &self.browsers {
-            Some(browsers) if tool == BrowserTool::Navigate && held.browser.is_none() => Some(browsers.slot().await),
+            Some(browsers) if tool == BrowserTool::Navigate && held.browser.is_none() => {
+                Some(browsers.slot(self.tenant).await)
+            }
             Some(_) | None => None,
         };
         BrowserTurn { browsers: self.browsers.clone(), held, notice, slot }
@@ -187,7 +190,7 @@ impl BrowserTurn<'_> {
         let Some(browser) = &mut self.held.browser else {
             return Err(BrowserError::Refused("no page is open; call browser_navigate first".into()));
         };
-        browser.touch();
+        let _in_use = browser.in_use();
         let Arguments { url, from, element, selector, text, submit } = arguments;
         let target = || match (element, selector) {
             (Some(number), None) => Ok(Target::Number(number)),
@@ -206,7 +209,6 @@ impl BrowserTurn<'_> {
                 (text, Some(png))
             }
         };
-        browser.touch();
         Ok(Done { text, picture })
     }
 }

@@ -4,12 +4,13 @@
 //! Invariants: a revoked or expired key stops working within 10 s; a caller sees only its own tenant, unless its key
 //! has the scope `admin` and the request names another.
 
-use std::sync::Arc;
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
+use longhaul_fairness::Share;
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
     api_keys::{self, ApiKey, KeyState, Scope},
@@ -89,6 +90,32 @@ impl FromRequestParts<ApiState> for Principal {
             principal.act_in(slot);
         }
         Ok(principal)
+    }
+}
+
+/// The caller of a route that reads, with the place of its tenant until the answer is made. Every `GET` has it but
+/// those that `tests/it/tidy` lists.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    principal: Principal,
+    _place: Share<TenantId>,
+}
+
+impl Deref for Reader {
+    type Target = Principal;
+
+    fn deref(&self) -> &Principal {
+        &self.principal
+    }
+}
+
+impl FromRequestParts<ApiState> for Reader {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        let principal = Principal::from_request_parts(parts, state).await?;
+        let place = state.reads.place(principal.tenant()).await?;
+        Ok(Self { principal, _place: place })
     }
 }
 

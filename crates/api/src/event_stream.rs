@@ -10,6 +10,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream::BoxStream};
+use longhaul_fairness::{FairShare, Share};
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
     telemetry::metrics,
@@ -27,7 +28,6 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use crate::{
     error::{ApiError, ApiResult},
     looks::{Look, TextDelta},
-    stream_slots::{StreamSlot, StreamSlots},
 };
 
 /// Interval of reads without hints.
@@ -60,7 +60,7 @@ pub(crate) enum Frame {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     frames: mpsc::Receiver<Frame>,
-    slot: StreamSlot,
+    slot: Share<TenantId>,
 }
 
 impl Subscription {
@@ -68,7 +68,7 @@ impl Subscription {
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         tokio::select! {
             frame = self.frames.recv() => frame,
-            () = self.slot.taken_away() => None,
+            () = self.slot.asked_back() => None,
         }
     }
 }
@@ -76,7 +76,8 @@ impl Subscription {
 #[derive(Debug)]
 pub(crate) struct EventStreams {
     subscribes: mpsc::Sender<Stream>,
-    slots: StreamSlots,
+    /// Places for streams and held submits. An evicted client reconnects with its cursor, or gets the current record.
+    slots: FairShare<TenantId>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -99,7 +100,7 @@ impl EventStreams {
         let follower = Follower::new(store, inbox, looks, shutdown);
         Self {
             subscribes,
-            slots: StreamSlots::new(max_streams),
+            slots: FairShare::new(max_streams as u64),
             _task: AbortOnDropHandle::new(tokio::spawn(follower.run())),
         }
     }
@@ -134,12 +135,12 @@ impl EventStreams {
     ///
     /// # Errors
     /// The process has no slot for another stream.
-    pub(crate) fn slot(&self, tenant: TenantId) -> ApiResult<StreamSlot> {
-        self.slots.take(tenant).ok_or(ApiError::TooManyStreams)
+    pub(crate) fn slot(&self, tenant: TenantId) -> ApiResult<Share<TenantId>> {
+        self.slots.take_over(tenant).ok_or(ApiError::TooManyStreams)
     }
 
     async fn follow(&self, tenant: TenantId, cursor: Cursor, has_text: bool) -> ApiResult<Subscription> {
-        let slot = self.slots.take(tenant).ok_or(ApiError::TooManyStreams)?;
+        let slot = self.slots.take_over(tenant).ok_or(ApiError::TooManyStreams)?;
         let (frames, receiver) = mpsc::channel(if has_text { MAX_BEHIND_WITH_TEXT } else { MAX_BEHIND });
         let stream = Stream { cursor, has_text, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;

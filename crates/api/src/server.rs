@@ -19,6 +19,8 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
+use crate::paced_writes::PacedWrites;
+
 /// Pause after a failed accept, which most likely means that file descriptors are exhausted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 /// Maximum bytes of a request head; a larger one is answered 431. hyper's default is 400 KiB for each connection.
@@ -32,6 +34,8 @@ pub(crate) struct ConnectionLimits {
     pub(crate) first_head: Duration,
     /// Time to the end of each further request head, idle time included. Longer than clients keep idle connections.
     pub(crate) next_head: Duration,
+    /// Time for which a client may read below the least rate.
+    pub(crate) slow_read: Duration,
     /// Time that response bytes may stay unacknowledged by the client (Linux only).
     pub(crate) stalled_write: Duration,
 }
@@ -42,6 +46,7 @@ impl ConnectionLimits {
             connections,
             first_head: Duration::from_secs(15),
             next_head: Duration::from_secs(75),
+            slow_read: Duration::from_secs(30),
             stalled_write: Duration::from_secs(60),
         }
     }
@@ -113,7 +118,7 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.next_head)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(PacedWrites::new(stream, limits.slow_read)), service);
     let mut served = std::pin::pin!(served);
     let has_asked = timeout(limits.first_head, first_head.cancelled());
     tokio::select! {
@@ -168,7 +173,13 @@ mod tests {
     }
 
     fn patient() -> ConnectionLimits {
-        ConnectionLimits { connections: 2, first_head: PATIENCE, next_head: PATIENCE, stalled_write: PATIENCE }
+        ConnectionLimits {
+            connections: 2,
+            first_head: PATIENCE,
+            next_head: PATIENCE,
+            slow_read: PATIENCE,
+            stalled_write: PATIENCE,
+        }
     }
 
     async fn connect(address: SocketAddr) -> TcpStream {

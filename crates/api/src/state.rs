@@ -14,7 +14,7 @@ use longhaul_shared::{
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, sessions::SessionLimit, tenants::api_keys::Pepper,
 };
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -27,12 +27,10 @@ use crate::{
     looks::{Look, TextDelta},
     options::ApiOptions,
     platform_health::PlatformHealth,
+    reads::Reads,
     routes::contract::{engine::Engine, options::ContractOptions},
     session_watch::SessionWatch,
 };
-
-/// Usage of spans read at a time by one process. Each may take seconds, on connections that all requests share.
-const USAGE_READS: usize = 2;
 
 /// State of the queue's transport. Reported, never required: Postgres is the truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +147,7 @@ pub(crate) struct Shared {
     pub(crate) answers: Option<GuardedClient>,
     _fleet: FleetWatch,
     _health: Option<PlatformHealth>,
-    /// Permits to sum the usage of a span.
-    pub(crate) usage_reads: Semaphore,
+    pub(crate) reads: Reads,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -183,6 +180,7 @@ impl ApiState {
             answers: GuardedClient::new(options.private_webhooks)
                 .inspect_err(|error| tracing::error!(error = %error, "no client of Slack can be made"))
                 .ok(),
+            reads: Reads::new(store.options().max_connections),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),
@@ -197,7 +195,6 @@ impl ApiState {
             oidc,
             hooks,
             options,
-            usage_reads: Semaphore::new(USAGE_READS),
             shutdown,
         }))
     }

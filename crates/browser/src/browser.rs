@@ -2,18 +2,16 @@
 
 use std::{io, path::Path, sync::Arc};
 
-use longhaul_shared::config::BrowserConfig;
+use longhaul_fairness::{FairShare, Share};
+use longhaul_shared::{config::BrowserConfig, domain::TenantId};
 use rustix::fs::{Access, access};
 use serde_json::{Value, json};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::{
     devtools::DevTools,
     error::BrowserError,
-    facts::Facts,
+    facts::{Facts, InUse},
     launch::{Launched, Process, VIEW, launch},
     proxy::{Proxy, Reach, Transfer},
 };
@@ -29,12 +27,12 @@ pub struct Browsers {
     config: Arc<BrowserConfig>,
     program: Arc<Path>,
     private_hosts: Arc<[String]>,
-    slots: Arc<Semaphore>,
+    slots: FairShare<TenantId>,
 }
 
 /// The right to start one browser. Returned once that browser has ended.
 #[derive(Debug)]
-pub struct Slot(OwnedSemaphorePermit);
+pub struct Slot(Share<TenantId>);
 
 /// A running browser with one page. Dropped, it is killed.
 #[derive(Debug)]
@@ -66,7 +64,7 @@ impl Browsers {
             config: Arc::new(config.clone()),
             program,
             private_hosts: config.private_hosts.clone().into(),
-            slots: Arc::new(Semaphore::new(config.max_browsers)),
+            slots: FairShare::new(config.max_browsers as u64),
         }))
     }
 
@@ -76,17 +74,18 @@ impl Browsers {
         &self.config
     }
 
-    /// Waits until less than the maximum of browsers run.
+    /// Waits until less than the maximum of browsers run. A tenant with more than its share gives one up: the one that
+    /// is without a call for longest.
     ///
     /// # Errors
     /// None is free within the time of a call.
-    pub async fn slot(&self) -> Result<Slot, BrowserError> {
+    pub async fn slot(&self, tenant: TenantId) -> Result<Slot, BrowserError> {
         let busy = || {
             let seconds = self.config.call.as_secs();
             BrowserError::Refused(format!("no browser was free within {seconds} s: this worker runs a limited number"))
         };
-        let slot = timeout(self.config.call, self.slots.clone().acquire_owned()).await.map_err(|_| busy())?;
-        slot.map(Slot).map_err(|_| busy())
+        let slot = timeout(self.config.call, self.slots.take(tenant, 1)).await.ok().flatten();
+        slot.map(Slot).ok_or_else(busy)
     }
 
     /// Starts a browser, within the time of a call.
@@ -102,11 +101,12 @@ impl Browsers {
             BrowserError::refused(NOT_STARTED)
         };
         let (reader, life) = io::pipe().map_err(refused)?;
-        let facts = Facts::new(life);
+        let place = Arc::new(slot.0);
+        let facts = Facts::new(life, &place);
         let reach = Reach::new(self.private_hosts.clone(), transfer.clone(), facts.clone());
         let proxy = Proxy::start(reach).await.map_err(refused)?;
         let Launched { commands, messages, process } =
-            launch(&self.config, &self.program, (reader, &facts), &proxy, slot.0).map_err(refused)?;
+            launch(&self.config, &self.program, (reader, &facts), &proxy, place).map_err(refused)?;
         let devtools = DevTools::new(commands, messages, facts.clone());
         let config = self.config.clone();
         let mut browser = Browser { config, facts, devtools, has_page: false, process, _proxy: proxy };
@@ -139,12 +139,14 @@ impl Browser {
     /// Reason why the browser is gone; `None` while it runs.
     #[must_use]
     pub fn gone(&self) -> Option<String> {
+        self.facts.give_way();
         self.facts.gone()
     }
 
-    /// Marks the browser as in use now.
-    pub fn touch(&self) {
-        self.facts.touch();
+    /// Marks the browser as used until the result is dropped.
+    #[must_use]
+    pub fn in_use(&self) -> InUse {
+        InUse::new(&self.facts)
     }
 }
 

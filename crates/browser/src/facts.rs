@@ -1,8 +1,14 @@
 //! What is known of a running browser, shared by its tasks.
 
-use std::{collections::VecDeque, io::PipeWriter, sync::Arc, time::Instant};
+use std::{
+    collections::VecDeque,
+    io::PipeWriter,
+    sync::{Arc, Weak},
+    time::Instant,
+};
 
-use longhaul_shared::domain::cut;
+use longhaul_fairness::Share;
+use longhaul_shared::domain::{TenantId, cut};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -30,15 +36,41 @@ pub(crate) struct Facts {
     /// Write end of the guard's pipe. Dropping it kills the browser.
     life: Mutex<Option<PipeWriter>>,
     used: Mutex<Instant>,
+    /// Place of the browser, which its process holds.
+    place: Weak<Share<TenantId>>,
+}
+
+/// A call that uses the browser. While there is none, another tenant may get the browser's place.
+#[derive(Debug)]
+pub struct InUse(Arc<Facts>);
+
+impl InUse {
+    pub(crate) fn new(facts: &Arc<Facts>) -> Self {
+        facts.touch();
+        if let Some(place) = facts.place.upgrade() {
+            place.set_busy();
+        }
+        Self(Arc::clone(facts))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.touch();
+        if let Some(place) = self.0.place.upgrade() {
+            place.set_idle();
+        }
+    }
 }
 
 impl Facts {
-    pub(crate) fn new(life: PipeWriter) -> Arc<Self> {
+    pub(crate) fn new(life: PipeWriter, place: &Arc<Share<TenantId>>) -> Arc<Self> {
         Arc::new(Self {
             page: watch::Sender::default(),
             notes: Mutex::default(),
             life: Mutex::new(Some(life)),
             used: Mutex::new(Instant::now()),
+            place: Arc::downgrade(place),
         })
     }
 
@@ -48,6 +80,13 @@ impl Facts {
             page.gone.get_or_insert_with(|| reason.to_owned());
         });
         self.life.lock().take();
+    }
+
+    /// Kills the browser if another tenant needs its place.
+    pub(crate) fn give_way(&self) {
+        if self.place.upgrade().is_some_and(|place| place.is_asked_back()) {
+            self.end("another tenant of this worker had none, and it was without a call for longest");
+        }
     }
 
     pub(crate) fn page(&self) -> watch::Receiver<PageState> {
@@ -80,7 +119,7 @@ impl Facts {
     }
 
     /// Marks the browser as in use now.
-    pub(crate) fn touch(&self) {
+    fn touch(&self) {
         *self.used.lock() = Instant::now();
     }
 

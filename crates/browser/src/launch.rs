@@ -10,13 +10,11 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::config::BrowserConfig;
+use longhaul_fairness::Share;
+use longhaul_shared::{config::BrowserConfig, domain::TenantId};
 use rustix::process::geteuid;
 use tempfile::TempDir;
-use tokio::{
-    process::{Child, ChildStdin, ChildStdout, Command},
-    sync::OwnedSemaphorePermit,
-};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{facts::Facts, proxy::Proxy, usage};
@@ -45,13 +43,13 @@ pub(crate) struct Process {
     _watching: AbortOnDropHandle<()>,
 }
 
-/// Starts the browser under a guard. `slot` is given back when its last process is gone.
+/// Starts the browser under a guard. `place` is given back when its last process is gone.
 pub(crate) fn launch(
     config: &BrowserConfig,
     program: &Path,
     (life, facts): (PipeReader, &Arc<Facts>),
     proxy: &Proxy,
-    slot: OwnedSemaphorePermit,
+    place: Arc<Share<TenantId>>,
 ) -> io::Result<Launched> {
     let user = geteuid().is_root().then_some(config.user);
     let dir = directory(config, user)?;
@@ -71,13 +69,13 @@ pub(crate) fn launch(
     let (commands, messages) = (guard.stdin.take().ok_or_else(broken)?, guard.stdout.take().ok_or_else(broken)?);
     let watching = watch(config, dir, guard.id().ok_or_else(broken)?, Arc::clone(facts));
     // Ends with the guard, which ends with the browser.
-    tokio::spawn(wait(guard, slot));
+    tokio::spawn(wait(guard, place));
     Ok(Launched { commands, messages, process: Process { log, _watching: watching } })
 }
 
-async fn wait(mut guard: Child, slot: OwnedSemaphorePermit) {
+async fn wait(mut guard: Child, place: Arc<Share<TenantId>>) {
     let _ = guard.wait().await;
-    drop(slot);
+    drop(place);
 }
 
 fn directory(config: &BrowserConfig, user: Option<u32>) -> io::Result<TempDir> {
@@ -129,12 +127,13 @@ fn flags(config: &BrowserConfig, dir: &Path, proxy: &Proxy) -> Vec<String> {
     flags
 }
 
-/// Ends the browser when it uses too much or is not used.
+/// Ends the browser when it uses too much, is not used, or is to give way.
 fn watch(config: &BrowserConfig, dir: PathBuf, guard: u32, facts: Arc<Facts>) -> AbortOnDropHandle<()> {
     let (max_memory, idle) = (config.memory_bytes, config.idle);
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             tokio::time::sleep(MEASURE).await;
+            facts.give_way();
             if facts.gone().is_some() {
                 return;
             }

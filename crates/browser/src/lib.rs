@@ -20,4 +20,5 @@ mod error;
 pub use actions::{Screenshot, Target, Typed};
 pub use browser::{Browser, Browsers, Slot};
 pub use error::BrowserError;
+pub use facts::InUse;
 pub use proxy::Transfer;

@@ -242,12 +242,17 @@ async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
 
 #[cfg(test)]
 mod tests {
+    use longhaul_fairness::FairShare;
+    use longhaul_shared::domain::TenantId;
+    use uuid::Uuid;
+
     use super::*;
 
     fn reach(private_hosts: &[&str], max: u64) -> (Reach, io::PipeReader) {
         let (reader, life) = io::pipe().unwrap();
         let private_hosts = private_hosts.iter().map(|host| (*host).to_owned()).collect();
-        (Reach::new(private_hosts, Transfer::new(max), Facts::new(life)), reader)
+        let place = FairShare::new(1).try_take(TenantId(Uuid::nil()), 1).unwrap();
+        (Reach::new(private_hosts, Transfer::new(max), Facts::new(life, &Arc::new(place))), reader)
     }
 
     async fn ask(proxy: &Proxy, kind: u8, host: &[u8], port: u16) -> (u8, TcpStream) {

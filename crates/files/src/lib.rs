@@ -26,6 +26,9 @@ use self::{
     objects::Objects,
 };
 
+/// Bytes of a file that a download reads at a time.
+const PART_BYTES: u64 = 256 * 1_024;
+
 /// Errors of storing and reading files.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
@@ -166,10 +169,7 @@ impl Files {
             BodyPlace::Row => return Ok(self.store.read_body(tenant, hash).await?.map(Bytes::from)),
             BodyPlace::Object(key) => match &self.objects {
                 Some(objects) => objects.get(&key).await?,
-                None => {
-                    let what = "a file is in an object store, and none is configured".to_owned();
-                    return Err(StoreError::Conflict(what).into());
-                }
+                None => return Err(no_objects()),
             },
         };
         if <[u8; 32]>::from(Sha256::digest(&bytes)) != *hash {
@@ -183,8 +183,28 @@ impl Files {
     /// # Errors
     /// See [`FilesError`].
     pub async fn get_held(&self, tenant: TenantId, hash: &BodyHash, length: u64) -> Result<Option<Bytes>, FilesError> {
-        let held = self.memory.hold(length).await;
+        let held = self.memory.hold(tenant, length).await;
         Ok(self.get(tenant, hash).await?.map(|bytes| Held::bytes(held, bytes)))
+    }
+
+    /// Reads a body in parts. Each part's memory is held until its bytes are dropped, so that a slow reader holds a
+    /// few parts and no whole file. `None` if the tenant has none of that hash.
+    ///
+    /// # Errors
+    /// See [`FilesError`]; the last part is [`FilesError::Corrupt`] if an object does not have the bytes that were
+    /// stored.
+    pub async fn parts(&self, tenant: TenantId, hash: BodyHash) -> Result<Option<Parts>, FilesError> {
+        let found = self.store.find_body(tenant, &hash).await?;
+        let parts = found.map(|(place, length)| Parts {
+            files: self.clone(),
+            tenant,
+            hash,
+            place,
+            length,
+            read: 0,
+            digest: Sha256::new(),
+        });
+        Ok(parts)
     }
 
     /// Reads the file that a message names; `None` if it is gone.
@@ -222,6 +242,62 @@ impl Files {
         }
         Ok(())
     }
+}
+
+/// A body that is read in parts.
+#[derive(Debug)]
+pub struct Parts {
+    files: Files,
+    tenant: TenantId,
+    hash: BodyHash,
+    place: BodyPlace,
+    length: u64,
+    read: u64,
+    digest: Sha256,
+}
+
+impl Parts {
+    /// The next part; `None` after the last.
+    ///
+    /// # Errors
+    /// See [`Files::parts`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, FilesError> {
+        let bytes = PART_BYTES.min(self.length - self.read);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let held = self.files.memory.hold(self.tenant, bytes).await;
+        let part = self.part(bytes).await?;
+        self.read += bytes;
+        self.digest.update(&part);
+        let gone = || FilesError::Corrupt { hash: hex_of(&self.hash) };
+        if part.len() as u64 != bytes {
+            return Err(gone());
+        }
+        if self.read == self.length && <[u8; 32]>::from(self.digest.finalize_reset()) != self.hash {
+            return Err(gone());
+        }
+        Ok(Some(held.bytes(part)))
+    }
+
+    async fn part(&self, bytes: u64) -> Result<Bytes, FilesError> {
+        let Files { store, objects, .. } = &self.files;
+        match &self.place {
+            BodyPlace::Row => {
+                let part = store.read_body_part(self.tenant, &self.hash, self.read, bytes).await?;
+                Ok(part.unwrap_or_default().into())
+            }
+            BodyPlace::Object(key) => match objects {
+                Some(objects) if bytes == self.length => objects.get(key).await,
+                Some(objects) => objects.part(key, self.read..self.read + bytes).await,
+                None => Err(no_objects()),
+            },
+        }
+    }
+}
+
+fn no_objects() -> FilesError {
+    StoreError::Conflict("a file is in an object store, and none is configured".to_owned()).into()
 }
 
 /// Parses a hash in hexadecimal.

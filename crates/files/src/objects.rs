@@ -1,7 +1,7 @@
 //! An S3-compatible store. Every body has an object of its own, whose key is never used again: the removal of a body
 //! cannot meet a later upload of the same bytes.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use longhaul_shared::{
@@ -88,6 +88,10 @@ impl Objects {
     pub(crate) async fn get(&self, key: &str) -> Result<Bytes, FilesError> {
         let found = self.store.get(&Path::from(key)).await.map_err(FilesError::Objects)?;
         found.bytes().await.map_err(FilesError::Objects)
+    }
+
+    pub(crate) async fn part(&self, key: &str, range: Range<u64>) -> Result<Bytes, FilesError> {
+        self.store.get_range(&Path::from(key), range).await.map_err(FilesError::Objects)
     }
 
     /// Removes an object; one that is gone already counts as removed.

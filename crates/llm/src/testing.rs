@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_shared::domain::ToolCall;
+use longhaul_shared::domain::{TenantId, ToolCall};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::{
     Message, ModelError, ModelRequest, ReplyEvent, RequestFiles, ToolChoice,
@@ -44,6 +45,7 @@ pub(super) fn request<'a>(
     tools: &'a [ToolSpec],
 ) -> ModelRequest<'a> {
     ModelRequest {
+        tenant: TenantId(Uuid::nil()),
         model: spec,
         messages,
         files: &crate::NO_FILES,

@@ -4,16 +4,19 @@
 //! Nothing is retried and no redirect is followed; only a request that an HTTP/2 server declared unprocessed is
 //! built and sent again. No error holds a header or a URL.
 
-use std::{collections::BTreeMap, error::Error, iter, path::Path};
+use std::{collections::BTreeMap, error::Error, iter, path::Path, sync::LazyLock};
 
 use bytes::Bytes;
 use http_body_util::Full;
+use longhaul_fairness::{FairShare, Share};
+use longhaul_shared::domain::TenantId;
 use reqwest::{
     Body, Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+use uuid::Uuid;
 
 use super::{
     Clocks, EventSink, ModelError, ModelRequest, ReplyEvent,
@@ -26,6 +29,16 @@ use super::{
 
 /// Largest reply, whole or streamed, in bytes. No model writes that much, but a broken endpoint may.
 const MAX_REPLY_BYTES: usize = 64 * 1024 * 1024;
+
+/// Bytes of replies under way that one process holds. One reply at a time may exceed it, so that replies which wait
+/// for each other's memory end.
+const REPLIES_BYTES: u64 = 256 * 1024 * 1024;
+/// Bytes of a reply without memory of its own: the permits of a worker bound such replies.
+const SMALL_REPLY_BYTES: usize = 256 * 1024;
+const MEMORY_STEP: usize = 256 * 1024;
+
+static REPLIES: LazyLock<FairShare<TenantId>> =
+    LazyLock::new(|| FairShare::new(REPLIES_BYTES).overdraft((MAX_REPLY_BYTES + MEMORY_STEP) as u64));
 
 /// Bytes of an error body that are read.
 const MAX_ERROR_BYTES: usize = 64 * 1024;
@@ -123,8 +136,10 @@ impl Endpoint {
         body: impl Fn() -> Result<Vec<u8>, ModelError> + Send + 'a,
     ) -> impl Future<Output = Result<Opened<'a>, ModelError>> + Send + 'a {
         let clocks = self.clocks.at(request.model.effort);
-        let clocks = if request.model.stream { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
-        self.send(move |client| self.post(client, request, body()?), clocks, request.model.stream)
+        let streams = request.model.stream;
+        let clocks = if streams { RunningClocks::streaming(clocks) } else { RunningClocks::whole(clocks) };
+        let asked = Asked { clocks, streams, tenant: request.tenant };
+        self.send(move |client| self.post(client, request, body()?), asked)
     }
 
     fn post(&self, client: &Client, request: &ModelRequest<'_>, body: Vec<u8>) -> Result<RequestBuilder, ModelError> {
@@ -145,23 +160,23 @@ impl Endpoint {
     /// Sends a GET request whose reply arrives in one piece.
     pub(super) async fn get(&self) -> Result<Opened<'_>, ModelError> {
         let call = |client: &Client| Ok(client.get(self.url.clone()).headers(self.headers.clone()));
-        self.send(call, RunningClocks::whole(self.clocks), false).await
+        let asked = Asked { clocks: RunningClocks::whole(self.clocks), streams: false, tenant: TenantId(Uuid::nil()) };
+        self.send(call, asked).await
     }
 
     async fn send(
         &self,
         call: impl Fn(&Client) -> Result<RequestBuilder, ModelError>,
-        clocks: RunningClocks,
-        streams: bool,
+        asked: Asked,
     ) -> Result<Opened<'_>, ModelError> {
         let mut resent = 0;
         loop {
-            let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &clocks))?;
+            let lent = self.connections.lend().map_err(|error| unreachable_endpoint(error, &asked.clocks))?;
             let sending = call(&lent.client)?.send();
-            match clocks.wait(sending).await {
+            match asked.clocks.wait(sending).await {
                 Ok(Err(error)) if resent < MAX_RESENT && is_unprocessed(&error) => resent += 1,
                 // Boxed: a future that waits for response headers need not reserve room for the response.
-                sent => return Box::pin(self.opened(sent, lent, clocks, streams)?.checked()).await,
+                sent => return Box::pin(self.opened(sent, lent, asked)?.checked()).await,
             }
         }
     }
@@ -170,22 +185,59 @@ impl Endpoint {
         &self,
         sent: Result<reqwest::Result<Response>, ModelError>,
         lent: Lent,
-        clocks: RunningClocks,
-        streams: bool,
+        asked: Asked,
     ) -> Result<Opened<'_>, ModelError> {
         let response = sent?.map_err(|error| {
             self.connections.doubt();
-            unreachable_endpoint(error, &clocks)
+            unreachable_endpoint(error, &asked.clocks)
         })?;
         self.connections.heard(response.version());
         Ok(Opened {
             request_id: request_id(response.headers()),
-            streamed: streams && may_be_stream(response.headers()),
+            streamed: asked.streams && may_be_stream(response.headers()),
             response,
-            clocks,
+            clocks: asked.clocks,
             scrub: &self.scrub,
+            memory: Memory::new(REPLIES.begin(asked.tenant)),
             _lent: lent,
         })
+    }
+}
+
+/// Conditions of a request.
+struct Asked {
+    clocks: RunningClocks,
+    /// True if an event stream is requested.
+    streams: bool,
+    tenant: TenantId,
+}
+
+/// Memory of a reply, taken as it arrives.
+#[derive(Debug)]
+struct Memory {
+    share: Share<TenantId>,
+    received: usize,
+    /// Bytes up to which the reply has memory.
+    covered: usize,
+}
+
+impl Memory {
+    fn new(share: Share<TenantId>) -> Self {
+        Self { share, received: 0, covered: SMALL_REPLY_BYTES }
+    }
+
+    /// Takes memory for bytes that arrived. While none is free, nothing more is read, and `clocks` run on.
+    async fn receive(&mut self, bytes: usize, clocks: &RunningClocks) -> Result<(), ModelError> {
+        self.received += bytes;
+        if self.received > MAX_REPLY_BYTES {
+            return Err(ModelError::TooLarge { limit: MAX_REPLY_BYTES });
+        }
+        if self.received > self.covered {
+            let step = (self.received - self.covered).next_multiple_of(MEMORY_STEP);
+            clocks.wait(self.share.grow(step as u64)).await?;
+            self.covered += step;
+        }
+        Ok(())
     }
 }
 
@@ -200,6 +252,7 @@ pub(super) struct Opened<'a> {
     response: Response,
     clocks: RunningClocks,
     scrub: &'a Scrub,
+    memory: Memory,
     _lent: Lent,
 }
 
@@ -215,9 +268,7 @@ impl Opened<'_> {
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk().await? {
             self.clocks.begun();
-            if body.len() + chunk.len() > MAX_REPLY_BYTES {
-                return Err(ModelError::TooLarge { limit: MAX_REPLY_BYTES });
-            }
+            self.memory.receive(chunk.len(), &self.clocks).await?;
             body.extend_from_slice(&chunk);
         }
         Ok(body)
@@ -233,7 +284,6 @@ impl Opened<'_> {
     ) -> Result<(), ModelError> {
         let mut parser = SseParser::new();
         let mut events = Vec::new();
-        let mut received = 0_usize;
         let (mut begun, mut closing) = (false, false);
         loop {
             let chunk = match self.chunk().await {
@@ -244,10 +294,7 @@ impl Opened<'_> {
             let ended = chunk.is_none();
             match chunk {
                 Some(chunk) => {
-                    received = received.saturating_add(chunk.len());
-                    if received > MAX_REPLY_BYTES {
-                        return Err(ModelError::TooLarge { limit: MAX_REPLY_BYTES });
-                    }
+                    self.memory.receive(chunk.len(), &self.clocks).await?;
                     parser.push(&chunk, &mut events)?;
                 }
                 None => events.extend(std::mem::replace(&mut parser, SseParser::new()).finish()),
@@ -352,9 +399,37 @@ pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_fairness::{FairShare, Share};
+    use longhaul_shared::domain::TenantId;
+    use std::time::Duration;
+
+    use futures::FutureExt;
     use reqwest::{Method, Request};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn replies_of_a_process_share_its_memory() {
+        let seconds = Duration::from_secs;
+        let limits = Clocks { connect: seconds(1), first_token: seconds(1), gap: seconds(60), total: seconds(600) };
+        let clocks = RunningClocks::whole(limits);
+        let all = FairShare::new(MEMORY_STEP as u64).overdraft(2 * MEMORY_STEP as u64);
+        let [mut first, mut second, mut third] =
+            [1, 1, 2].map(|tenant| Memory::new(all.begin(TenantId(Uuid::from_u128(tenant)))));
+        for reply in [&mut first, &mut second, &mut third] {
+            assert!(reply.receive(SMALL_REPLY_BYTES, &clocks).now_or_never().is_some(), "a small reply passes");
+        }
+        assert!(first.receive(MEMORY_STEP, &clocks).now_or_never().is_some());
+        assert!(second.receive(MEMORY_STEP, &clocks).now_or_never().is_some(), "one may exceed the limit");
+        let late = third.receive(MEMORY_STEP, &clocks).await;
+        assert!(matches!(late, Err(ModelError::TotalTimeout { .. })), "{late:?}");
+        drop(first);
+        let clocks = RunningClocks::whole(limits);
+        assert!(third.receive(1, &clocks).now_or_never().is_none(), "the other still exceeds it");
+        drop(second);
+        assert!(third.receive(1, &clocks).now_or_never().is_some());
+        assert_eq!(all.used(), 2 * MEMORY_STEP as u64);
+    }
 
     #[test]
     fn request_body_cannot_be_cloned() {

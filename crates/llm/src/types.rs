@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolSpec, spec::ModelSpec};
-use longhaul_shared::domain::ToolCall;
 pub use longhaul_shared::domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
+use longhaul_shared::domain::{TenantId, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use crate::files::RequestFiles;
@@ -94,6 +94,8 @@ pub enum CacheSpan {
 /// One model call.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelRequest<'a> {
+    /// Tenant whose share of the process's memory for replies the reply takes.
+    pub tenant: TenantId,
     pub model: &'a ModelSpec,
     /// The whole transcript. Every result follows the reply whose call it answers.
     pub messages: &'a [Arc<Message>],

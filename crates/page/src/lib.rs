@@ -19,11 +19,12 @@ mod waterfall;
 use std::{fmt, sync::Arc};
 
 use axum::{Router, routing::get};
+use longhaul_fairness::FairShare;
 use secrecy::SecretString;
-use tokio::sync::Semaphore;
 
-/// Screens that are followed live at a time, per process; further ones are shown without updates.
-const MAX_LIVE: usize = 500;
+/// Screens that are followed live at a time, per process; further ones are shown without updates, unless their tenant
+/// follows fewer than another.
+const MAX_LIVE: u64 = 500;
 
 /// Settings of the page.
 #[derive(Clone, Default)]
@@ -54,7 +55,8 @@ pub(crate) struct Shared {
     /// All routes of the API.
     api: Router,
     options: PageOptions,
-    live: Arc<Semaphore>,
+    /// Places for live screens, by the tenant of their visitors.
+    live: FairShare<String>,
 }
 
 impl std::ops::Deref for PageState {
@@ -67,7 +69,7 @@ impl std::ops::Deref for PageState {
 
 /// Routes of the page over `api`, the routes of the API.
 pub fn router(api: Router, options: PageOptions) -> Router {
-    let live = Arc::new(Semaphore::new(MAX_LIVE));
+    let live = FairShare::new(MAX_LIVE);
     let state = PageState(Arc::new(Shared { api, options, live }));
     let mut router = Router::new()
         .route("/login", get(sign_in::form))

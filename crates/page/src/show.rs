@@ -28,7 +28,7 @@ pub(crate) async fn show(screen: &'static Screen, State(state): State<PageState>
     let is_followed = wants_updates(request.headers());
     drop(request);
     if is_followed {
-        return live::follow(state, asked);
+        return live::follow(state, asked).await;
     }
     match asked.values(&state).await {
         Ok(values) => Html(render::page(screen.template, &values)).into_response(),

@@ -34,6 +34,10 @@ const TO_SEND: Duration = Duration::from_secs(10);
 const AROUND: Duration = Duration::from_secs(45);
 /// `Retry-After` of a busy sandbox, in seconds: runs are short.
 const AGAIN: &str = "1";
+/// Names the tenant whose share a request takes; callers without it have one share together.
+const TENANT: &str = "longhaul-tenant";
+/// Maximum length of that name, in bytes.
+const TENANT_BYTES: usize = 128;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -60,7 +64,11 @@ impl Door {
             first: Duration::from_secs(15),
             idle: Duration::from_secs(120),
             age: Duration::from_secs(60),
-            rest: TO_SEND + options.queue_wait + options.timeout_max + AROUND + 2 * workspace::TRANSFER,
+            rest: TO_SEND
+                + options.queue_wait.max(workspace::QUEUE)
+                + options.timeout_max
+                + AROUND
+                + 2 * workspace::TRANSFER,
         }
     }
 }
@@ -194,7 +202,7 @@ async fn run_workspace(sandbox: &Sandbox, request: Request<Incoming>) -> Answer 
         return unauthorized();
     }
     // Before the body is read: the files of all requests that are held are those of the runs.
-    let turn = match sandbox.turn().await {
+    let turn = match sandbox.turn(tenant_of(&request), workspace::QUEUE).await {
         Ok(turn) => turn,
         Err(refused) => return refused.answer(),
     };
@@ -224,6 +232,7 @@ async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
     if !is_known(sandbox, &request) {
         return unauthorized();
     }
+    let tenant = tenant_of(&request);
     let body = match body_of(request, sandbox.options.request_bytes, TO_SEND).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -233,7 +242,7 @@ async fn execute(sandbox: &Sandbox, request: Request<Incoming>) -> Answer {
         Err(invalid) => return refuse(StatusCode::BAD_REQUEST, invalid.code, &invalid.message),
     };
     drop(body);
-    match sandbox.execute(request).await {
+    match sandbox.execute(tenant, request).await {
         Ok(outcome) => {
             let status = StatusCode::from_u16(outcome.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             match serde_json::to_vec(&outcome) {
@@ -265,6 +274,11 @@ fn is_known(sandbox: &Sandbox, request: &Request<Incoming>) -> bool {
     let bearer = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     let shown = bearer.or_else(|| headers.get("x-service-token").map(HeaderValue::as_bytes));
     shown.is_some_and(|shown| shown.ct_eq(token.expose_secret().as_bytes()).into())
+}
+
+fn tenant_of(request: &Request<Incoming>) -> String {
+    let name = request.headers().get(TENANT).and_then(|value| value.to_str().ok());
+    name.filter(|name| name.len() <= TENANT_BYTES).unwrap_or_default().to_owned()
 }
 
 fn internal(error: &(dyn std::error::Error + 'static)) -> Answer {

@@ -1,14 +1,15 @@
-//! The sandbox service: admits requests, bounds the concurrent runs and assigns each run a user.
+//! The sandbox service: bounds the concurrent runs, shares them between tenants and assigns each run a user.
+//!
+//! Invariant: a tenant without a run starts one beyond the bound: a tenth of it, at least one, is kept for such
+//! tenants.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use longhaul_fairness::{FairShare, Share};
+use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -24,9 +25,7 @@ use crate::{
 pub struct Sandbox {
     pub(crate) options: Options,
     pub(crate) confinement: Confinement,
-    permits: Arc<Semaphore>,
-    /// Requests that run or wait for a permit.
-    admitted: Arc<Semaphore>,
+    runs_at_once: FairShare<String>,
     /// User ids without a run; empty unless this process is root.
     users: Arc<Mutex<Vec<u32>>>,
     runs: TaskTracker,
@@ -44,15 +43,11 @@ pub(crate) enum Refused {
 impl Sandbox {
     pub(crate) fn new(options: Options, confinement: Confinement) -> Self {
         let is_root = rustix::process::geteuid().is_root();
-        let users = if is_root { (options.first_user..).take(options.concurrency).collect() } else { Vec::new() };
-        Self {
-            confinement,
-            permits: Arc::new(Semaphore::new(options.concurrency)),
-            admitted: Arc::new(Semaphore::new(options.concurrency + options.queue_max)),
-            users: Arc::new(Mutex::new(users)),
-            runs: TaskTracker::new(),
-            options,
-        }
+        let kept = (options.concurrency / 10).max(1);
+        let users =
+            if is_root { (options.first_user..).take(options.concurrency + kept).collect() } else { Vec::new() };
+        let runs_at_once = FairShare::new(options.concurrency as u64).keeping(kept as u64).line(options.queue_max);
+        Self { confinement, runs_at_once, users: Arc::new(Mutex::new(users)), runs: TaskTracker::new(), options }
     }
 
     /// Name of the confinement: `namespaces`, `landlock` or `none`.
@@ -62,13 +57,13 @@ impl Sandbox {
     }
 
     /// Number of current runs.
-    pub(crate) fn running(&self) -> usize {
-        self.options.concurrency - self.permits.available_permits()
+    pub(crate) fn running(&self) -> u64 {
+        self.runs_at_once.used()
     }
 
-    /// Waits for a permit and runs the code. Dropping the future ends the run.
-    pub(crate) async fn execute(&self, request: Request) -> Result<Outcome, Refused> {
-        let turn = self.turn().await?;
+    /// Waits for a turn of the tenant and runs the code. Dropping the future ends the run.
+    pub(crate) async fn execute(&self, tenant: String, request: Request) -> Result<Outcome, Refused> {
+        let turn = self.turn(tenant, self.options.queue_wait).await?;
         let program = match request.language {
             Language::Python => Program::Python(self.options.python.clone()),
             Language::Bash => Program::Bash(self.options.bash.clone()),
@@ -97,16 +92,14 @@ impl Sandbox {
         self.run(turn, program, request, limits).await
     }
 
-    /// Returns a permit to run with a user id. Waits at most `queue_wait`.
-    pub(crate) async fn turn(&self) -> Result<Turn, Refused> {
-        let admitted = Arc::clone(&self.admitted).try_acquire_owned().map_err(|_| Refused::Busy)?;
-        let permit = timeout(self.options.queue_wait, Arc::clone(&self.permits).acquire_owned()).await;
-        let permit = permit.map_err(|_| Refused::Busy)?.map_err(|_| Refused::Busy)?;
+    /// Waits at most `wait` for the right of the tenant to run something, with a user id.
+    pub(crate) async fn turn(&self, tenant: String, wait: Duration) -> Result<Turn, Refused> {
+        let share = timeout(wait, self.runs_at_once.take(tenant, 1)).await.ok().flatten().ok_or(Refused::Busy)?;
         let user = self.users.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Ok(Turn { user, users: Arc::clone(&self.users), _permit: permit, _admitted: admitted })
+        Ok(Turn { user, users: Arc::clone(&self.users), _share: share })
     }
 
-    /// Runs a program in a task of its own. The task holds the permit until nothing of the run is left, even if the
+    /// Runs a program in a task of its own. The task holds the turn until nothing of the run is left, even if the
     /// caller has stopped waiting.
     pub(crate) async fn run(
         &self,
@@ -155,18 +148,17 @@ impl Sandbox {
     }
 }
 
-/// A permit for one run, with its user id; dropping it returns both.
+/// The right to one run, with its user id; dropping it returns both.
 #[derive(Debug)]
 pub(crate) struct Turn {
     pub(crate) user: Option<u32>,
     users: Arc<Mutex<Vec<u32>>>,
-    _permit: OwnedSemaphorePermit,
-    _admitted: OwnedSemaphorePermit,
+    _share: Share<String>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // The user id goes back before the permit: fields are dropped after this function.
+        // The user id goes back before the share: fields are dropped after this function.
         let users = &mut self.users.lock().unwrap_or_else(PoisonError::into_inner);
         users.extend(self.user);
     }

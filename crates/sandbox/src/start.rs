@@ -84,7 +84,7 @@ impl Sandbox {
     /// Returns the probe's successful escapes, or the reason why it did not run.
     async fn escapes(&self) -> Result<Result<Vec<String>, String>, StartError> {
         let bait = Bait::lay(&self.options.scratch)?;
-        let turn = match self.turn().await {
+        let turn = match self.turn(String::new(), self.options.queue_wait).await {
             Ok(turn) => turn,
             Err(refused) => return Ok(Err(refused.to_string())),
         };
@@ -113,7 +113,7 @@ impl Sandbox {
                 seconds: PATIENCE.as_secs_f64(),
                 allow_imports: true,
             };
-            let outcome = self.execute(request).await.map_err(|error: Refused| error.to_string())?;
+            let outcome = self.execute(String::new(), request).await.map_err(|error: Refused| error.to_string())?;
             if outcome.result() != expected {
                 return Err(format!("{} does not run: {outcome:?}", language.name()));
             }

@@ -21,6 +21,7 @@ mod providers;
 mod quarantine;
 mod refusals;
 mod retry;
+mod shares;
 mod submit;
 mod usage;
 mod wait;

@@ -1,8 +1,10 @@
 //! Pages that hold up a browser, fill it, or lie about what is on them.
 
 use longhaul_browser::{Browser, BrowserError, Browsers, Target, Transfer, Typed};
+use longhaul_shared::domain::TenantId;
+use uuid::Uuid;
 
-use super::{PATIENCE, Running, Site, browser, config, number, open, scratch};
+use super::{PATIENCE, Running, Site, TENANT, browser, config, number, open, scratch};
 use crate::support::wait::eventually;
 
 /// Waits until the browser is gone, and returns why.
@@ -226,15 +228,32 @@ async fn transfer_of_an_attempt_is_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_browser_of_largest_holder_gives_way() {
+    let Some(config) = config(&[], &[("max_browsers", "2")]) else { return };
+    let (browsers, transfer) = (Browsers::new(&config).unwrap().unwrap(), Transfer::new(1 << 20));
+    let (busy, idle) = (open(&browsers, &transfer).await.unwrap(), open(&browsers, &transfer).await.unwrap());
+    let (call, _) = (busy.in_use(), idle.in_use());
+    let neighbour = TenantId(Uuid::from_u128(1));
+    let slot = browsers.slot(neighbour).await.expect("the idle browser gives way");
+    let told = gone(&idle).await;
+    assert!(told.contains("another tenant of this worker had none"), "{told}");
+    assert_eq!(busy.gone(), None);
+    drop(call);
+    drop(slot);
+    browsers.slot(TENANT).await.expect("its own place is free again");
+    assert_eq!(busy.gone(), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn browsers_of_a_worker_are_limited() {
     let limits = [("max_browsers", "1"), ("load_seconds", "1"), ("call_seconds", "5")];
     let Some(config) = config(&[], &limits) else { return };
     let (browsers, transfer) = (Browsers::new(&config).unwrap().unwrap(), Transfer::new(1 << 20));
     let first = open(&browsers, &transfer).await.unwrap();
-    let Err(BrowserError::Refused(told)) = browsers.slot().await else { panic!("there is one slot") };
+    let Err(BrowserError::Refused(told)) = browsers.slot(TENANT).await else { panic!("there is one slot") };
     assert!(told.starts_with("no browser was free within 5 s"), "{told}");
     drop(first);
-    browsers.slot().await.expect("its slot is free");
+    browsers.slot(TENANT).await.expect("its slot is free");
 }
 
 #[tokio::test(flavor = "multi_thread")]

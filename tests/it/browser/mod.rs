@@ -24,11 +24,15 @@ use axum::{
 };
 use futures::StreamExt;
 use longhaul_browser::{Browser, BrowserError, Browsers, Transfer};
-use longhaul_shared::config::{BrowserConfig, Config, Sources};
+use longhaul_shared::{
+    config::{BrowserConfig, Config, Sources},
+    domain::TenantId,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
+use uuid::Uuid;
 
 use crate::support::wait::eventually;
 
@@ -69,9 +73,11 @@ fn config(private_hosts: &[&str], more: &[(&str, &str)]) -> Option<BrowserConfig
     Some(Config::load(&sources).unwrap().browser)
 }
 
+const TENANT: TenantId = TenantId(Uuid::nil());
+
 /// Starts a browser, once less than the maximum run.
 async fn open(browsers: &Browsers, transfer: &Arc<Transfer>) -> Result<Browser, BrowserError> {
-    browsers.open(transfer, browsers.slot().await?).await
+    browsers.open(transfer, browsers.slot(TENANT).await?).await
 }
 
 /// A browser that reaches these hosts.

@@ -56,6 +56,7 @@ impl Bucket {
                 ([("etag", "\"e\"")], "").into_response()
             }
             Method::GET => match objects.get(&key) {
+                Some(bytes) if headers.contains_key("range") => part(bytes, header("range")),
                 Some(bytes) => {
                     let headers = [("etag", "\"e\""), ("last-modified", "Wed, 25 Nov 2026 04:00:00 GMT")];
                     (headers, bytes.clone()).into_response()
@@ -73,6 +74,18 @@ impl Bucket {
     fn keys(&self) -> Vec<String> {
         self.objects.lock().unwrap().keys().cloned().collect()
     }
+}
+
+/// Answers a request for a part, such as `bytes=0-9`.
+fn part(bytes: &Bytes, range: &str) -> Response {
+    let (first, last) = range.strip_prefix("bytes=").and_then(|range| range.split_once('-')).unwrap();
+    let (first, last): (usize, usize) = (first.parse().unwrap(), last.parse().unwrap());
+    let headers = [
+        ("etag", "\"e\"".to_owned()),
+        ("last-modified", "Wed, 25 Nov 2026 04:00:00 GMT".to_owned()),
+        ("content-range", format!("bytes {first}-{last}/{}", bytes.len())),
+    ];
+    (StatusCode::PARTIAL_CONTENT, headers, bytes.slice(first..=last)).into_response()
 }
 
 async fn service() -> (Service, Bucket, HttpServer) {
@@ -106,13 +119,18 @@ async fn bytes_live_in_the_bucket_and_leave_it() {
     let got =
         service.api.acme.request(reqwest::Method::GET, &format!("/v1/files/{picture}/content")).send().await.unwrap();
     assert_eq!(&got.bytes().await.unwrap()[..], PNG);
+    // Of several parts.
+    let text: String = (0..100_000).map(|number| format!("{number} ")).collect();
+    let long = put_file(&service.api.acme, "long.txt", "text/plain", text.as_bytes()).await;
+    assert_eq!(service.api.acme.get(&format!("/v1/files/{long}/content")).await.text, text);
+    assert_eq!(service.api.acme.delete(&format!("/v1/files/{long}")).await.status, 204);
     service.fleet.llm.push(reply_calls([("draw", json!({"note": "n"}))]));
     service.fleet.llm.push(reply_text("done"));
     let id = service.ask("sees", json!([{"type": "file", "file_id": picture}])).await;
     assert_eq!(service.fleet.ended(id).await["status"], "FINISHED");
     let request = &service.fleet.llm.requests()[0];
     assert_eq!(request.messages()[1]["content"][0]["image_url"]["url"], format!("data:image/png;base64,{PNG_BASE64}"));
-    assert_eq!(bucket.keys().len(), 3, "the artifact with the bytes of the upload is not stored twice");
+    assert_eq!(bucket.keys().len(), 4, "the artifact with the bytes of the upload is not stored twice");
     let in_rows: i64 = sqlx::query_scalar("select count(*) from file_bodies where body is not null")
         .fetch_one(&service.fleet.db.pool)
         .await

@@ -13,8 +13,10 @@ use longhaul_llm::{
     ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
 };
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
+use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::ModelServer;
 use serde_json::json;
+use uuid::Uuid;
 
 const KEY: &str = "secret-key-0123456789";
 
@@ -89,6 +91,7 @@ async fn ask(
     let messages: Vec<Arc<Message>> = messages.iter().cloned().map(Arc::new).collect();
     let tools = [look_up()];
     let request = ModelRequest {
+        tenant: TenantId(Uuid::nil()),
         model: spec,
         messages: &messages,
         files: &longhaul_llm::NO_FILES,

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderConfig, ProviderKind, ReplyEvent, ToolChoice, Usage};
+use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::{
     Caps, Gate, ModelServer, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
+use uuid::Uuid;
 
 use super::{KEY, WAYS, ask, client, look_up, made, outcome, patient, spec};
 use crate::support::wait::{SOON, eventually, within};
@@ -132,6 +134,7 @@ async fn call_is_reported_while_the_reply_streams() {
         let asking = tokio::spawn(async move {
             let (spec, messages, tools) = (spec(true), [Arc::new(Message::user("hi"))], [look_up()]);
             let request = ModelRequest {
+                tenant: TenantId(Uuid::nil()),
                 model: &spec,
                 messages: &messages,
                 files: &longhaul_llm::NO_FILES,

@@ -178,6 +178,29 @@ async fn runs_cannot_see_each_others_files(service: Service) {
 }
 
 #[tokio::test]
+async fn tenant_without_a_run_passes_one_with_all() {
+    let times = [("queue_seconds", "30"), ("timeout_max_seconds", "30"), ("shutdown_seconds", "30")];
+    let settings = &[&times[..], &[("concurrency", "1")]].concat();
+    let Some(service) = Service::start(Mode::Landlock, As::Self_, settings).await else { return };
+    let (first, second) = (unlikely(), unlikely());
+    let callers = [endless(&service, &first)];
+    is_there(&first).await;
+    let waiting = endless(&service, &second);
+    // The first tenant has no name.
+    let ask = |tenant: &'static str| {
+        let body = json!({"language": "bash", "code": "result=1"});
+        client().post(format!("{}/v1/execute", service.url)).header("longhaul-tenant", tenant).json(&body).send()
+    };
+    for tenant in ["b", "c"] {
+        assert_eq!(ask(tenant).await.unwrap().status(), 200, "{tenant}");
+    }
+    assert!(with_argument(&second).is_empty(), "{second} waits for the run of its own tenant");
+    callers.iter().for_each(tokio::task::JoinHandle::abort);
+    is_there(&second).await;
+    waiting.abort();
+}
+
+#[tokio::test]
 async fn runs_overlap_up_to_the_limit_then_queue() {
     let times = [("queue_seconds", "30"), ("timeout_max_seconds", "30"), ("shutdown_seconds", "30")];
     let settings = &[&times[..], &[("concurrency", "2"), ("queue_max", "1")]].concat();

@@ -64,6 +64,7 @@ impl Writer {
             let route = &agent.routes[call.route];
             let model = ModelSpec { script: None, ..route.spec.clone() };
             let mut request = ModelRequest {
+                tenant: self.scope.tenant,
                 model: &model,
                 messages,
                 files: &NO_FILES,

@@ -79,6 +79,7 @@ impl Journal {
         }
         let messages = self.transcript.messages.all().to_vec();
         let request = ModelRequest {
+            tenant: self.writer.scope.tenant,
             model: &agent.routes[route].spec,
             messages: &messages,
             files,

@@ -37,7 +37,8 @@ impl Journal {
             let summary = format!("the files of the conversation have {total} bytes, and one request may have {max}");
             return Err(Failure::permanent(FailureCode::FILES_TOO_LARGE, summary).into());
         }
-        let held = files.memory().hold(total.saturating_mul(FilesConfig::MEMORY_PER_BYTE)).await;
+        let held =
+            files.memory().hold(self.writer.scope.tenant, total.saturating_mul(FilesConfig::MEMORY_PER_BYTE)).await;
         let mut bytes = BTreeMap::new();
         for (hash, file) in wanted {
             bytes.insert(hash.to_owned(), self.load_file(file).await?);

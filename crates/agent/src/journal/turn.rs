@@ -326,10 +326,11 @@ impl Journal {
         let (cache_key, span) = (self.writer.cache_key(), self.writer.cache_span(agent));
         let messages: Vec<Arc<Message>> = self.transcript.messages.all().to_vec();
         let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
-        let files = asked.files.clone();
+        let (files, tenant) = (asked.files.clone(), self.writer.scope.tenant);
         let answer = async move {
             let traceparent = trace::current_traceparent();
             let request = ModelRequest {
+                tenant,
                 model: &route.spec,
                 messages: &messages,
                 files: &files,

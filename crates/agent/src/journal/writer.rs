@@ -135,7 +135,7 @@ impl Writer {
             (lease.worker(), id, control.token),
             WorkspaceId::of(id, scope.session),
         ));
-        let browser = Arc::new(AttemptBrowser::new(deps.browsers.clone()));
+        let browser = Arc::new(AttemptBrowser::new(deps.browsers.clone(), scope.tenant));
         Self {
             id,
             scope,

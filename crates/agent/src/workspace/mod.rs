@@ -224,7 +224,7 @@ impl Workspace {
         if length > MAX_FILE_BYTES {
             return Err(Fault::Told(format!("a file may have at most {MAX_FILE_BYTES} bytes, not {length}")));
         }
-        let _held = self.deps.files.memory().hold(length).await;
+        let _held = self.deps.files.memory().hold(self.tenant, length).await;
         let hash = store(&self.deps, self.tenant, &content).await?;
         let (tree, path) = tree.with_file(path, hash, length).map_err(Fault::Told)?;
         Ok(Done { tree: Some(tree), told: Ok(format!("wrote {length} bytes to {path}")) })

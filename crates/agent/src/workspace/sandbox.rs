@@ -34,7 +34,9 @@ use crate::deps::AgentDeps;
 const MAX_FRAME: usize = 24 << 20;
 /// Time of a request beyond that of its command: to wait for a slot, and to carry the files.
 const TRANSFER: Duration = Duration::from_secs(120);
-/// Pause before a busy sandbox is asked again.
+/// Names the tenant whose share of the sandbox a command takes.
+const TENANT: &str = "longhaul-tenant";
+/// Pause before a sandbox with a full line is asked again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Files that are read or stored at a time.
 const MOVED: usize = 8;
@@ -148,7 +150,7 @@ impl SandboxClient {
         }
     }
 
-    /// Sends the request until a slot is free.
+    /// Sends the request, which waits in the sandbox's line. A full line is asked again.
     async fn send(
         &self,
         deps: &AgentDeps,
@@ -157,7 +159,8 @@ impl SandboxClient {
         (command, time): (&str, Duration),
     ) -> Result<Response, Fault> {
         loop {
-            let mut request = self.http.post(&self.url).body(body(&deps.files, tenant, tree, (command, time)));
+            let body = body(&deps.files, tenant, tree, (command, time));
+            let mut request = self.http.post(&self.url).header(TENANT, tenant.0.to_string()).body(body);
             if let Some(token) = &self.token {
                 request = request.bearer_auth(token.expose_secret());
             }
@@ -289,7 +292,7 @@ impl Answer {
         let read = (self, known, deps.files.memory().clone(), entries.into_iter());
         let nodes = stream::unfold(read, |(mut answer, known, memory, mut entries)| async move {
             let Entry { path, node } = entries.next()?;
-            let content = answer.content(&known, &memory, node).await;
+            let content = answer.content(&known, (&memory, tenant), node).await;
             Some((content.map(|content| (path, content)), (answer, known, memory, entries)))
         });
         let stored = nodes
@@ -311,14 +314,14 @@ impl Answer {
     async fn content(
         &mut self,
         known: &HashMap<String, (BodyHash, u64)>,
-        memory: &FileMemory,
+        (memory, tenant): (&FileMemory, TenantId),
         node: Node,
     ) -> Result<Content, Fault> {
         Ok(match node {
             Node::File { bytes, executable, sent: true, .. } => {
                 let length = usize::try_from(bytes.min(MAX_FILE_BYTES)).unwrap_or_default();
                 // Held before it is read, until it is stored.
-                let held = memory.hold(bytes).await;
+                let held = memory.hold(tenant, bytes).await;
                 Content::New(held.bytes(self.take(length).await?), executable)
             }
             Node::File { hash, executable, .. } => {

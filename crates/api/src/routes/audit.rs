@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     openapi::closed,
@@ -91,7 +91,7 @@ pub(crate) struct AuditPage {
     responses((status = 200, description = "A page", body = AuditPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<AuditPage>> {
     principal.need(Scope::AuditRead)?;

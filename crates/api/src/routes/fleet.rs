@@ -6,7 +6,7 @@ use longhaul_store::{fleet::demand::Demand, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// Most queues of one request.
 const MAX_QUEUES: usize = 64;
@@ -40,7 +40,7 @@ pub(crate) struct FleetDemand {
     responses((status = 200, description = "The demand", body = FleetDemand)))]
 pub(crate) async fn demand(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<FleetDemand>> {
     principal.need(Scope::Admin)?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, take_reach},
     openapi::closed,
@@ -121,7 +121,7 @@ pub(crate) struct SpendView {
     responses((status = 200, description = "The overview", body = Overview)))]
 pub(crate) async fn overview(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<Overview>> {
     principal.need(Scope::ExecutionsRead)?;

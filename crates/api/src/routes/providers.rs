@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     body::{BODY_LIMIT, read_json},
     error::{ApiError, ApiResult},
     openapi::closed,
@@ -90,7 +90,7 @@ pub(crate) struct ResetBody {
 /// Needs the scope `admin`: the keys belong to the whole fleet.
 #[utoipa::path(get, operation_id = "getProviderHealth", path = "/v1/providers/health", tag = "operation",
     responses((status = 200, description = "The endpoints", body = HealthView)))]
-pub(crate) async fn health(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<HealthView>> {
+pub(crate) async fn health(State(state): State<ApiState>, principal: Reader) -> ApiResult<Json<HealthView>> {
     principal.need(Scope::Admin)?;
     Ok(Json(view(&state).await?))
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_shared::domain::ToolCall;
+use longhaul_shared::domain::{TenantId, ToolCall};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::wire::{RequestFormat, read_reply, request_body};
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
 
 fn request<'a>(model: &'a ModelSpec, messages: &'a [Arc<Message>], tools: &'a [ToolSpec]) -> ModelRequest<'a> {
     ModelRequest {
+        tenant: TenantId(Uuid::nil()),
         model,
         messages,
         files: &crate::NO_FILES,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use longhaul_sdk::{FailureClass, ToolEffect, ToolSpec};
+use longhaul_shared::domain::TenantId;
 use serde_json::json;
+use uuid::Uuid;
 
 use super::*;
 use crate::ToolChoice;
@@ -27,6 +29,7 @@ async fn ask_with(
         is_strict: false,
     }];
     let request = ModelRequest {
+        tenant: TenantId(Uuid::nil()),
         model: spec,
         messages,
         files: &crate::NO_FILES,

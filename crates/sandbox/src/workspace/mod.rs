@@ -27,6 +27,9 @@ pub(crate) const MAX_MESSAGE: usize = MAX_HEAD + MAX_BYTES as usize;
 /// Time of a run beyond that of its command: to write the files and to read them back.
 pub(crate) const TRANSFER: Duration = Duration::from_secs(30);
 
+/// Maximum time a request waits for a run: a worker keeps its place in the line as long as it waits for the answer.
+pub(crate) const QUEUE: Duration = Duration::from_secs(100);
+
 /// Reads the beginning of a request.
 ///
 /// # Errors

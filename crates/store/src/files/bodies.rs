@@ -150,4 +150,28 @@ impl Store {
                 .await?;
         Ok(body.flatten())
     }
+
+    /// The bytes of a part of a body in Postgres.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn read_body_part(
+        &self,
+        tenant: TenantId,
+        hash: &BodyHash,
+        from: u64,
+        bytes: u64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let place = |number: u64| i32::try_from(number).unwrap_or(i32::MAX);
+        let part = sqlx::query_scalar!(
+            "select substr(body, $3, $4) from file_bodies where tenant_id = $1 and hash = $2",
+            tenant.0,
+            hash,
+            place(from + 1),
+            place(bytes),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(part.flatten())
+    }
 }

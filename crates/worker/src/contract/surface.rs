@@ -113,7 +113,6 @@ fn narrowed(mut config: AgentConfig) -> AgentConfig {
 
 /// Binds the run's tools. A tool whose capability is not bound or is switched off blocks the run.
 fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Arc<ContractTool>>, Failure> {
-    let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
     let bind = |tool: &longhaul_contract::ContractTool| {
         let capability = tool.transport.capability();
         let binding = run.platform_runtime.required(capability, Some(&tool.tool_ref))?;
@@ -123,7 +122,7 @@ fn bind_tools(run: &ContractRun, deps: &Deps, max_bytes: usize) -> Result<Vec<Ar
         };
         model::check_adapter(&binding, &[adapter])?;
         let http = deps.platform.http.clone();
-        Ok(Arc::new(ContractTool::new(tool.clone(), binding, deployment.clone(), http, max_bytes)))
+        Ok(Arc::new(ContractTool::new(tool.clone(), binding, run, http, max_bytes)))
     };
     run.tools.iter().map(bind).collect()
 }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use longhaul_contract::{Binding, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport};
+use longhaul_contract::{Binding, ContractRun, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport};
 use longhaul_llm::{Answer, Scrub};
 use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_shared::domain::{
@@ -35,6 +35,8 @@ const JOB_OVERHEAD: Duration = Duration::from_secs(2);
 const MAX_JOB_SECONDS: f64 = 600.0;
 const INVOKE: &str = "/v1/tools/invoke";
 const EXECUTE: &str = "/v1/execute";
+/// Names the tenant whose share of the sandbox a job takes.
+const TENANT: &str = "longhaul-tenant";
 
 /// A tool of a run, bound to its service.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub(crate) struct ContractTool {
     of: CatalogueTool,
     binding: Binding,
     deployment: Option<String>,
+    /// Tenant of the run, for the sandbox.
+    tenant: Option<HeaderValue>,
     http: Client,
     /// Largest result, in bytes.
     max_bytes: usize,
@@ -55,14 +59,10 @@ struct Answered {
 }
 
 impl ContractTool {
-    pub(super) fn new(
-        of: CatalogueTool,
-        binding: Binding,
-        deployment: Option<String>,
-        http: Client,
-        max_bytes: usize,
-    ) -> Self {
-        Self { of, binding, deployment, http, max_bytes }
+    pub(super) fn new(of: CatalogueTool, binding: Binding, run: &ContractRun, http: Client, max_bytes: usize) -> Self {
+        let deployment = run.platform_runtime.deployment_slug().map(str::to_owned);
+        let tenant = [&run.org_id, &run.group_id].map(|part| part.as_deref().unwrap_or_default()).join("/");
+        Self { of, binding, deployment, tenant: HeaderValue::from_str(&tenant).ok(), http, max_bytes }
     }
 
     fn effect(&self) -> ToolEffect {
@@ -196,6 +196,9 @@ impl ContractTool {
         let mut request = self.http.post(url).header(ACCEPT, "application/json").json(body);
         if let Ok(key) = HeaderValue::from_str(idempotency_key) {
             request = request.header("idempotency-key", key);
+        }
+        if let (Transport::SandboxHttp, Some(tenant)) = (self.of.transport, &self.tenant) {
+            request = request.header(TENANT, tenant);
         }
         let exchange = async {
             let mut response = request.send().await.map_err(|error| unreached(&error))?;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::view::{AccountPage, AccountView};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, take_reach},
     state::ApiState,
@@ -22,7 +22,7 @@ use crate::{
     responses((status = 200, description = "Accounts in the order of their ids", body = AccountPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<AccountPage>> {
     principal.need(Scope::KeysWrite)?;

@@ -5,7 +5,7 @@ use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::VersionView;
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
     state::ApiState,
@@ -17,7 +17,7 @@ use crate::{
     responses((status = 200, description = "The version", body = ref("#/components/schemas/DefinitionVersionView"))))]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(key): Path<String>,
     params: Params,
 ) -> ApiResult<Json<VersionView>> {
@@ -33,7 +33,7 @@ pub(crate) async fn definition(
     responses((status = 200, description = "The version", body = ref("#/components/schemas/AgentVersionView"))))]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(key): Path<String>,
     params: Params,
 ) -> ApiResult<Json<VersionView>> {

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::VersionPage;
-use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// Lists the newest version of every definition that the caller sees.
 #[utoipa::path(get, operation_id = "listDefinitions", path = "/v1/definitions", tag = "definitions",
@@ -12,7 +12,7 @@ use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState}
     responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/DefinitionVersionPage"))))]
 pub(crate) async fn definitions(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<VersionPage>> {
     principal.need(Scope::DefinitionsRead)?;
@@ -26,7 +26,7 @@ pub(crate) async fn definitions(
     responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/AgentVersionPage"))))]
 pub(crate) async fn agents(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<VersionPage>> {
     principal.need(Scope::DefinitionsRead)?;

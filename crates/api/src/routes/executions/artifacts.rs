@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Path},
     routes::files::download::download,
@@ -58,7 +58,7 @@ pub(crate) struct ArtifactPage {
     responses((status = 200, description = "Its files", body = ArtifactPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
 ) -> ApiResult<Json<ArtifactPage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -72,7 +72,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = ref("#/components/schemas/Bytes"))))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path((id, file)): Path<(String, String)>,
 ) -> ApiResult<Response> {
     principal.need(Scope::ExecutionsRead)?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
@@ -62,7 +62,7 @@ impl From<Attempt> for AttemptView {
     responses((status = 200, description = "Attempts in order", body = AttemptPage)))]
 pub(crate) async fn attempts(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<AttemptPage>> {

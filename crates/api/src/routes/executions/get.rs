@@ -5,7 +5,7 @@ use longhaul_store::tenants::api_keys::Scope;
 
 use super::{budget::BudgetView, pending_calls::pending_calls, view::Execution};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     state::ApiState,
@@ -16,7 +16,7 @@ use crate::{
     responses((status = 200, description = "The execution", body = Execution)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<Execution>> {

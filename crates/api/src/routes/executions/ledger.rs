@@ -11,7 +11,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::{closed, spec},
@@ -57,7 +57,7 @@ pub(crate) struct LedgerPage {
     responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)))]
 pub(crate) async fn ledger(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<LedgerPage>> {

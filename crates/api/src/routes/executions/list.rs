@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use super::view::Execution;
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     openapi::closed,
@@ -51,7 +51,7 @@ pub(crate) struct ExecutionPage {
     responses((status = 200, description = "A page", body = ExecutionPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<ExecutionPage>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
@@ -76,7 +76,7 @@ pub(crate) struct StepPage {
     responses((status = 200, description = "Steps in order", body = StepPage)))]
 pub(crate) async fn steps(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<StepPage>> {

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::budget::BudgetView;
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
@@ -186,7 +186,7 @@ pub(crate) struct WaitingView {
     responses((status = 200, description = "Why it is where it is", body = WaitingView)))]
 pub(crate) async fn waiting(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<WaitingView>> {

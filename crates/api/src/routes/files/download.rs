@@ -1,12 +1,15 @@
 //! The answer with a file's bytes. A browser stores them and never shows them: callers and models choose the content.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{fmt::Write as _, io, time::Duration};
 
 use axum::{
     body::Body,
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use longhaul_files::Parts;
 use longhaul_shared::domain::TenantId;
 use longhaul_store::files::{StoredFile, hex_of};
 use tokio::time::timeout;
@@ -16,16 +19,24 @@ use crate::{
     state::ApiState,
 };
 
-/// Longest wait for memory and for the bytes.
+/// Longest wait for the memory and the bytes of one part.
 const READ_WAIT: Duration = Duration::from_secs(60);
 /// Policy should a browser show the bytes all the same: no origin, no scripts, no requests.
 const POLICY: &str = "sandbox; default-src 'none'";
 
 pub(crate) async fn download(state: &ApiState, tenant: TenantId, file: &StoredFile) -> ApiResult<Response> {
-    let reading = timeout(READ_WAIT, state.files.get_held(tenant, &file.hash, file.bytes));
-    let bytes = reading.await.map_err(|_| ApiError::Busy)??.ok_or(ApiError::NotFound("file"))?;
-    let mut response = Body::from(bytes).into_response();
+    let mut parts = state.files.parts(tenant, file.hash).await?.ok_or(ApiError::NotFound("file"))?;
+    // Read before the head is sent, so that an error has its status.
+    let first = next(&mut parts).await?;
+    let rest = stream::try_unfold(parts, async |mut parts| {
+        // The client sees a body that ends early.
+        let part = next(&mut parts).await.map_err(|_| io::Error::other("the file cannot be read"))?;
+        Ok::<_, io::Error>(part.map(|part| (part, parts)))
+    });
+    let body = stream::iter(first.map(Ok)).chain(rest);
+    let mut response = Body::from_stream(body).into_response();
     let headers = response.headers_mut();
+    headers.insert(header::CONTENT_LENGTH, file.bytes.into());
     let media_type = HeaderValue::from_str(&file.media_type);
     headers.insert(header::CONTENT_TYPE, media_type.unwrap_or(HeaderValue::from_static("application/octet-stream")));
     let disposition = HeaderValue::from_str(&disposition(file.name.as_deref()));
@@ -35,6 +46,11 @@ pub(crate) async fn download(state: &ApiState, tenant: TenantId, file: &StoredFi
         headers.insert(header::ETAG, tag);
     }
     Ok(response)
+}
+
+/// Reads the next part of a file.
+async fn next(parts: &mut Parts) -> ApiResult<Option<Bytes>> {
+    Ok(timeout(READ_WAIT, parts.next()).await.map_err(|_| ApiError::Busy)??)
 }
 
 /// `attachment` with the name (RFC 6266): in ASCII, and encoded if it has other characters.

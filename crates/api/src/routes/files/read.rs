@@ -4,7 +4,7 @@ use axum::{Json, extract::State, response::Response};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{FilePath, FileView, download::download, find};
-use crate::{auth::Principal, error::ApiResult, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, state::ApiState};
 
 /// Shows an upload.
 #[utoipa::path(get, operation_id = "getFile", path = "/v1/files/{id}", tag = "files",
@@ -12,7 +12,7 @@ use crate::{auth::Principal, error::ApiResult, state::ApiState};
     responses((status = 200, description = "The upload", body = FileView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     FilePath(id): FilePath,
 ) -> ApiResult<Json<FileView>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -25,7 +25,7 @@ pub(crate) async fn get(
     responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = ref("#/components/schemas/Bytes"))))]
 pub(crate) async fn content(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     FilePath(id): FilePath,
 ) -> ApiResult<Response> {
     principal.need(Scope::ExecutionsRead)?;

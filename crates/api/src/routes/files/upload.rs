@@ -1,6 +1,6 @@
 //! `POST /v1/files`.
 
-use std::{error::Error as _, time::Duration};
+use std::time::Duration;
 
 use axum::{
     Json,
@@ -10,14 +10,16 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http_body_util::LengthLimitError;
-use longhaul_files::media_type;
+use futures::StreamExt;
+use longhaul_fairness::Share;
+use longhaul_files::{media_type, memory::SMALL_BYTES};
 use longhaul_shared::{
     config::FilesConfig,
+    domain::TenantId,
     telemetry::metrics::{self, FileRefusal},
 };
 use longhaul_store::{files::NewUpload, tenants::api_keys::Scope};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::FileView;
 use crate::{
@@ -31,6 +33,11 @@ use crate::{
 /// Longest wait for memory, and for the body to arrive.
 const MEMORY_WAIT: Duration = Duration::from_secs(10);
 const BODY_WAIT: Duration = Duration::from_secs(120);
+/// Memory is taken in steps of these bytes, as the body arrives.
+const MEMORY_STEP: u64 = 256 * 1_024;
+/// Least bytes of a body in each window, unless it ends: a slower client would hold memory for long.
+const LEAST_BYTES: usize = 160 * 1_024;
+const WINDOW: Duration = Duration::from_secs(10);
 
 /// Uploads a file: PNG, JPEG, WebP, PDF or UTF-8 text, at most 20 MiB. The body is the bytes.
 ///
@@ -57,9 +64,9 @@ pub(crate) async fn upload(
     }
     params.finish()?;
     let length = stated_length(&headers)?;
-    let memory = timeout(MEMORY_WAIT, state.files.memory().hold(length as u64)).await;
-    let _held = memory.map_err(|_| ApiError::Busy)?;
-    let bytes = read(body).await?;
+    let mut held = state.files.memory().begin(principal.tenant());
+    let reading = timeout(BODY_WAIT, read(body, length, &mut held));
+    let bytes = reading.await.map_err(|_| ApiError::RequestTimeout)??;
     let declared = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("unreadable"));
     let media_type = media_type::accepted(&bytes, declared).map_err(|mismatch| {
         metrics::file_refused(FileRefusal::UnsupportedType);
@@ -93,20 +100,57 @@ fn stated_length(headers: &HeaderMap) -> ApiResult<usize> {
     }
 }
 
-async fn read(body: Body) -> ApiResult<Bytes> {
-    let bytes = match timeout(BODY_WAIT, axum::body::to_bytes(body, FilesConfig::FILE_BYTES)).await {
-        Ok(Ok(bytes)) => bytes,
-        Ok(Err(error)) if is_length(&error) => return Err(too_large()),
+/// Reads a body of about `length` bytes. Its memory is held as it arrives, and given up to a tenant that holds less.
+async fn read(body: Body, length: usize, held: &mut Share<TenantId>) -> ApiResult<Bytes> {
+    let (mut body, mut bytes) = (body.into_data_stream(), Vec::with_capacity(length));
+    let (mut covered, mut window) = (SMALL_BYTES, Window::new());
+    held.set_idle();
+    loop {
+        let chunk = tokio::select! {
+            chunk = timeout_at(window.ends, body.next()) => chunk.map_err(|_| ApiError::RequestTimeout)?,
+            () = held.asked_back() => return Err(ApiError::Busy),
+        };
+        let Some(chunk) = chunk else { break };
         // The caller went away and reads no answer.
-        Ok(Err(_)) => return Err(ApiError::invalid("", "the body ends early")),
-        Err(_) => return Err(ApiError::RequestTimeout),
-    };
-    if bytes.is_empty() { Err(ApiError::invalid("", "the body is empty")) } else { Ok(bytes) }
+        let chunk = chunk.map_err(|_| ApiError::invalid("", "the body ends early"))?;
+        if bytes.len() + chunk.len() > FilesConfig::FILE_BYTES {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&chunk);
+        window.arrived(chunk.len());
+        let missing = (bytes.len() as u64).saturating_sub(covered);
+        if missing > 0 {
+            let step =
+                missing.next_multiple_of(MEMORY_STEP).min(FilesConfig::FILE_BYTES as u64 - (covered - SMALL_BYTES));
+            match timeout(MEMORY_WAIT, held.grow(step)).await {
+                Ok(true) => covered += step,
+                Ok(false) | Err(_) => return Err(ApiError::Busy),
+            }
+            window = Window::new();
+        }
+    }
+    // What is complete is stored.
+    held.set_busy();
+    if bytes.is_empty() { Err(ApiError::invalid("", "the body is empty")) } else { Ok(bytes.into()) }
 }
 
-/// True if the body is longer than its limit.
-fn is_length(error: &axum::Error) -> bool {
-    error.source().is_some_and(|source| source.is::<LengthLimitError>())
+/// The time in which the next [`LEAST_BYTES`] must arrive.
+struct Window {
+    ends: Instant,
+    missing: usize,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self { ends: Instant::now() + WINDOW, missing: LEAST_BYTES }
+    }
+
+    fn arrived(&mut self, bytes: usize) {
+        self.missing = self.missing.saturating_sub(bytes);
+        if self.missing == 0 {
+            *self = Self::new();
+        }
+    }
 }
 
 fn too_large() -> ApiError {
@@ -116,15 +160,64 @@ fn too_large() -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use futures::stream;
+    use longhaul_files::memory::FileMemory;
+    use uuid::Uuid;
+
     use super::*;
+
+    const TENANT: TenantId = TenantId(Uuid::nil());
+
+    fn memory() -> FileMemory {
+        FileMemory::new(2 * FilesConfig::FILE_BYTES as u64)
+    }
 
     #[tokio::test]
     async fn only_an_oversized_body_is_too_large() {
         let chunk = Bytes::from(vec![b'x'; FilesConfig::FILE_BYTES / 2 + 1]);
-        let body = |last: std::io::Result<Bytes>| Body::from_stream(futures::stream::iter([Ok(chunk.clone()), last]));
-        let oversized = read(body(Ok(chunk.clone()))).await.unwrap_err();
+        let body = |last: std::io::Result<Bytes>| Body::from_stream(stream::iter([Ok(chunk.clone()), last]));
+        let oversized = read(body(Ok(chunk.clone())), 0, &mut memory().begin(TENANT)).await.unwrap_err();
         assert!(matches!(oversized, ApiError::PayloadTooLarge { .. }), "{oversized:?}");
-        let broken = read(body(Err(std::io::ErrorKind::ConnectionReset.into()))).await.unwrap_err();
+        let broken = body(Err(std::io::ErrorKind::ConnectionReset.into()));
+        let broken = read(broken, 0, &mut memory().begin(TENANT)).await.unwrap_err();
         assert!(matches!(broken, ApiError::InvalidRequest(_)), "{broken:?}");
+    }
+
+    #[tokio::test]
+    async fn memory_is_held_as_the_body_arrives() {
+        let memory = memory();
+        let free = memory.free();
+        let chunks = [1, FilesConfig::FILE_BYTES / 2, FilesConfig::FILE_BYTES / 2 - 1];
+        let (seen, watched) = (std::sync::Mutex::new(Vec::new()), memory.clone());
+        let body = stream::iter(chunks).map(move |length| {
+            seen.lock().unwrap().push(free - watched.free());
+            assert_eq!(seen.lock().unwrap().len() > 2, free - watched.free() > SMALL_BYTES, "{seen:?}");
+            Ok::<_, std::io::Error>(Bytes::from(vec![b'x'; length]))
+        });
+        let mut held = memory.begin(TENANT);
+        let bytes = read(Body::from_stream(body), FilesConfig::FILE_BYTES, &mut held).await.unwrap();
+        assert_eq!(bytes.len(), FilesConfig::FILE_BYTES);
+        assert!(free - memory.free() <= FilesConfig::FILE_BYTES as u64);
+        drop(held);
+        assert_eq!(memory.free(), free);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_below_the_least_rate_is_cut_off() {
+        let bytes = Bytes::from(vec![b'x'; LEAST_BYTES]);
+        let body = |pause: Duration, chunk: Bytes| {
+            let chunks = stream::iter([(); 4]).then(move |()| {
+                let chunk = chunk.clone();
+                async move {
+                    tokio::time::sleep(pause).await;
+                    Ok::<_, std::io::Error>(chunk)
+                }
+            });
+            Body::from_stream(chunks)
+        };
+        let nearly = WINDOW - Duration::from_secs(1);
+        read(body(nearly, bytes.clone()), 0, &mut memory().begin(TENANT)).await.unwrap();
+        let slow = read(body(nearly, bytes.slice(1..)), 0, &mut memory().begin(TENANT)).await.unwrap_err();
+        assert!(matches!(slow, ApiError::RequestTimeout), "{slow:?}");
     }
 }

@@ -9,7 +9,7 @@ use super::{
     view::{Approval, Question},
 };
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path, take_reach},
     state::ApiState,
@@ -20,7 +20,7 @@ use crate::{
     responses((status = 200, description = "The approval", body = Approval)))]
 pub(crate) async fn approval(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     path: Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<Approval>> {
@@ -35,7 +35,7 @@ pub(crate) async fn approval(
     responses((status = 200, description = "The question", body = Question)))]
 pub(crate) async fn question(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     path: Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<Question>> {

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::view::{Approval, Question};
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     openapi::closed,
@@ -52,7 +52,7 @@ pub(crate) struct QuestionPage {
     responses((status = 200, description = "A page", body = ApprovalPage)))]
 pub(crate) async fn approvals(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<ApprovalPage>> {
     let (found, next_cursor) = page(&state, &principal, RequestKind::Approval, params).await?;
@@ -74,7 +74,7 @@ pub(crate) async fn approvals(
     responses((status = 200, description = "A page", body = QuestionPage)))]
 pub(crate) async fn questions(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<QuestionPage>> {
     let (found, next_cursor) = page(&state, &principal, RequestKind::Question, params).await?;

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{find, view::IndexView};
-use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Returns one of the caller's indexes.
 #[utoipa::path(get, operation_id = "getIndex", path = "/v1/indexes/{name}", tag = "indexes",
@@ -12,7 +12,7 @@ use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
     responses((status = 200, description = "The index", body = IndexView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(name): Path<String>,
 ) -> ApiResult<Json<IndexView>> {
     principal.need(Scope::DefinitionsRead)?;

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::{IndexView, IndexesPage};
-use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// Lists the caller's indexes.
 #[utoipa::path(get, operation_id = "listIndexes", path = "/v1/indexes", tag = "indexes",
@@ -12,7 +12,7 @@ use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState}
     responses((status = 200, description = "In the order of names", body = IndexesPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<IndexesPage>> {
     principal.need(Scope::DefinitionsRead)?;

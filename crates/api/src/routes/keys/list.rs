@@ -5,7 +5,7 @@ use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::{KeyPage, KeyView};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     paging::PageLength,
@@ -24,7 +24,7 @@ use crate::{
     responses((status = 200, description = "A page", body = KeyPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<KeyPage>> {
     principal.need(Scope::KeysWrite)?;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::view::{LimitView, LimitsPage};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, take_reach},
     state::ApiState,
@@ -23,7 +23,7 @@ const PAGE: i64 = 100;
     responses((status = 200, description = "Limits and how they stand", body = LimitsPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<LimitsPage>> {
     principal.need(Scope::DefinitionsRead)?;

@@ -12,7 +12,7 @@ use super::{
     view::{EpisodePage, EpisodeView},
 };
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::{Params, read_cursor},
     paging::PageLength,
@@ -29,7 +29,7 @@ use crate::{
     responses((status = 200, description = "Newest first", body = EpisodePage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<EpisodePage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -53,7 +53,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The episode", body = EpisodeView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     EpisodePath(id): EpisodePath,
 ) -> ApiResult<Json<EpisodeView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     openapi::{closed, spec},
     state::ApiState,
@@ -126,7 +126,7 @@ impl From<ProviderRow> for ProviderView {
 /// Needs the scope `admin`.
 #[utoipa::path(get, operation_id = "getPlatform", path = "/v1/platform", tag = "operation",
     responses((status = 200, description = "The platform", body = PlatformView)))]
-pub(crate) async fn platform(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<PlatformView>> {
+pub(crate) async fn platform(State(state): State<ApiState>, principal: Reader) -> ApiResult<Json<PlatformView>> {
     principal.need(Scope::Admin)?;
     Ok(Json(view(&state).await?))
 }

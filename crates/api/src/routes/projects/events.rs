@@ -8,7 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{ProjectPath, find};
-use crate::{auth::Principal, error::ApiResult, extract::Params, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// An event of a project.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,7 +36,7 @@ pub(crate) struct ProjectEventPage {
     responses((status = 200, description = "Events in order", body = ProjectEventPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ProjectPath(id): ProjectPath,
     mut params: Params,
 ) -> ApiResult<Json<ProjectEventPage>> {

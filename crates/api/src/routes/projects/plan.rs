@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::ProjectError;
 use super::{PLAN_LIMIT, ProjectPath, agents, drive, find, violations};
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     body::read_json,
     error::{ApiError, ApiResult},
     openapi::spec,
@@ -45,7 +45,7 @@ pub(crate) struct PlanView {
     responses((status = 200, description = "The plan", body = PlanView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ProjectPath(id): ProjectPath,
 ) -> ApiResult<Json<PlanView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::{ProjectPath, find};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::Params,
     openapi::{closed, spec},
@@ -112,7 +112,7 @@ pub(crate) struct ProjectPage {
     responses((status = 200, description = "Projects", body = ProjectPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<ProjectPage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -131,7 +131,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The project", body = ProjectView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ProjectPath(id): ProjectPath,
 ) -> ApiResult<Json<ProjectView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::ProjectError;
 use super::{ProjectPath, TaskPath, drive, find};
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::Params,
     openapi::closed,
@@ -86,7 +86,7 @@ pub(crate) struct TaskPage {
     responses((status = 200, description = "Tasks", body = TaskPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ProjectPath(id): ProjectPath,
     mut params: Params,
 ) -> ApiResult<Json<TaskPage>> {
@@ -106,7 +106,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The task", body = TaskView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     TaskPath(id, key): TaskPath,
 ) -> ApiResult<Json<TaskView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::view::{QuarantinePage, QuarantinedView};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     state::ApiState,
@@ -24,7 +24,7 @@ const PAGE: i64 = 100;
     responses((status = 200, description = "The quarantine", body = QuarantinePage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<QuarantinePage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -45,7 +45,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "Its deaths, its last step and what it waits for", body = QuarantinedView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     ExecutionPath(id): ExecutionPath,
     mut params: Params,
 ) -> ApiResult<Json<QuarantinedView>> {

@@ -8,7 +8,7 @@ use super::{
     view::{FiringPage, FiringView},
 };
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
     state::ApiState,
@@ -22,7 +22,7 @@ use crate::{
     responses((status = 200, description = "Firings", body = FiringPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(key): Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<FiringPage>> {

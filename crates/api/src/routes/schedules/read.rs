@@ -8,7 +8,7 @@ use super::{
     view::{SchedulePage, ScheduleView},
 };
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
     routes::definitions::list::page,
@@ -21,7 +21,7 @@ use crate::{
     responses((status = 200, description = "In the order of keys", body = SchedulePage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<SchedulePage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -38,7 +38,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The schedule", body = ScheduleView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(key): Path<String>,
 ) -> ApiResult<Json<ScheduleView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -131,7 +131,7 @@ impl Events {
                 (arrival == Arrival::Message).then_some(())
             }
             () = self.state.shutdown.cancelled() => None,
-            () = slot.taken_away() => None,
+            () = slot.asked_back() => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 
 use super::{SessionPath, find};
 use crate::{
-    auth::Principal,
+    auth::{Principal, Reader},
     body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
@@ -141,7 +141,7 @@ pub(crate) async fn send(
     responses((status = 200, description = "Messages in order", body = MessagePage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     SessionPath(id): SessionPath,
     mut params: Params,
 ) -> ApiResult<Json<MessagePage>> {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use super::{SessionPath, find};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::Params,
     openapi::{closed, spec},
@@ -184,7 +184,7 @@ pub(crate) struct SessionPage {
     responses((status = 200, description = "Sessions", body = SessionPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<SessionPage>> {
     principal.need(Scope::ExecutionsRead)?;
@@ -202,7 +202,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The session", body = SessionView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     SessionPath(id): SessionPath,
 ) -> ApiResult<Json<SessionView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -6,7 +6,7 @@ use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::{SkillPage, WholeSkillView};
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
     routes::definitions::{get::version, list::page},
@@ -19,7 +19,7 @@ use crate::{
     responses((status = 200, description = "In the order of names", body = SkillPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     params: Params,
 ) -> ApiResult<Json<SkillPage>> {
     principal.need(Scope::DefinitionsRead)?;
@@ -33,7 +33,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The version", body = WholeSkillView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(name): Path<String>,
     params: Params,
 ) -> ApiResult<Json<WholeSkillView>> {

@@ -8,7 +8,7 @@ use super::{
     view::{DeliveryPage, DeliveryView},
 };
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
     state::ApiState,
@@ -23,7 +23,7 @@ use crate::{
     responses((status = 200, description = "Deliveries", body = DeliveryPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(id): Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<DeliveryPage>> {

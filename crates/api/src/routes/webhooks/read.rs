@@ -7,12 +7,12 @@ use super::{
     find, own,
     view::{WebhookList, WebhookView},
 };
-use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Lists the caller's webhooks.
 #[utoipa::path(get, operation_id = "listWebhooks", path = "/v1/webhooks", tag = "webhooks",
     responses((status = 200, description = "In the order of their creation", body = WebhookList)))]
-pub(crate) async fn list(State(state): State<ApiState>, principal: Principal) -> ApiResult<Json<WebhookList>> {
+pub(crate) async fn list(State(state): State<ApiState>, principal: Reader) -> ApiResult<Json<WebhookList>> {
     principal.need(Scope::ExecutionsRead)?;
     let found = state.store.webhooks(principal.tenant(), None).await?;
     Ok(Json(WebhookList { webhooks: found.into_iter().map(WebhookView::from).collect() }))
@@ -24,7 +24,7 @@ pub(crate) async fn list(State(state): State<ApiState>, principal: Principal) ->
     responses((status = 200, description = "The webhook", body = WebhookView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(id): Path<String>,
 ) -> ApiResult<Json<WebhookView>> {
     principal.need(Scope::ExecutionsRead)?;

@@ -9,7 +9,7 @@ use super::{
     view::{WorkerDetail, WorkerPage, WorkerView},
 };
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path, take_reach},
     openapi::closed,
@@ -26,7 +26,7 @@ use crate::{
     responses((status = 200, description = "Workers in the order of their ids", body = WorkerPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     mut params: Params,
 ) -> ApiResult<Json<WorkerPage>> {
     principal.need(Scope::Admin)?;
@@ -53,7 +53,7 @@ pub(crate) async fn list(
     responses((status = 200, description = "The worker", body = WorkerDetail)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(text): Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<WorkerDetail>> {

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::{ApiError, ApiResult},
     extract::Path,
     routes::indexes::{find, view::DocumentView},
@@ -17,7 +17,7 @@ use crate::{
     responses((status = 200, description = "The document", body = DocumentView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path((name, id)): Path<(String, String)>,
 ) -> ApiResult<Json<DocumentView>> {
     principal.need(Scope::DefinitionsRead)?;

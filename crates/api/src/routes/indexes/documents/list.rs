@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use crate::{
-    auth::Principal,
+    auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
     routes::indexes::{
@@ -21,7 +21,7 @@ use crate::{
     responses((status = 200, description = "In the order of ids", body = DocumentsPage)))]
 pub(crate) async fn list(
     State(state): State<ApiState>,
-    principal: Principal,
+    principal: Reader,
     Path(name): Path<String>,
     mut params: Params,
 ) -> ApiResult<Json<DocumentsPage>> {
