@@ -1,22 +1,31 @@
 -- Clears the slots of an execution that no worker holds any more, unless they were just handed to it so that it
--- can run. Takes an execution that does not wait for a slot out of its line. Locks slots in key order.
-create or replace function longhaul_clear_slots() returns trigger
-    language plpgsql
+-- can run; `was_held` tells a lease that ends from a wait that changes. Takes an execution that does not wait for a slot
+-- out of its line. Locks slots in key order; a slot that another transaction has locked is left to the sweep
+-- (`clear_leaked_slots`).
+create or replace function longhaul_clear_slots(execution executions, was_held boolean) returns void
+    language plpgsql volatile
     as $$
 declare
     mine record;
 begin
-    delete from slot_waiters where execution_id = new.id and new.wait_reason is distinct from 'concurrency_limit';
-    if old.worker_id is not null or new.wait_reason is distinct from 'worker' then
-        delete from slots s using slot_keys k, limit_rules r
-        where s.execution_id = new.id and k.key = s.key and r.id = k.rule_id and s.number > r.max;
+    delete from slot_waiters w
+    where w.execution_id = execution.id and execution.wait_reason is distinct from 'concurrency_limit';
+    if was_held or execution.wait_reason is distinct from 'worker' then
+        delete from slots s using (
+            select o.key, o.number
+            from slots o join slot_keys k on k.key = o.key join limit_rules r on r.id = k.rule_id
+            where o.execution_id = execution.id and o.number > r.max
+            order by o.key
+            for update of o skip locked
+        ) above
+        where s.key = above.key and s.number = above.number;
         -- A statement of its own, for a new snapshot: a slot over the limit may just have been moved below it.
         for mine in
             select s.key, s.number, r.max
             from slots s join slot_keys k on k.key = s.key join limit_rules r on r.id = k.rule_id
-            where s.execution_id = new.id
+            where s.execution_id = execution.id
             order by s.key
-            for update of s
+            for update of s skip locked
         loop
             -- The holder of a slot above a reduced limit moves into this slot, which therefore does not become
             -- free.
@@ -35,14 +44,5 @@ begin
             where s.key = mine.key and s.number = mine.number;
         end loop;
     end if;
-    return null;
 end
 $$;
-
-create or replace trigger executions_slots after update of worker_id, wait_reason on executions
-    for each row
-    when (
-        new.slot_keys is not null and new.worker_id is null
-        and (old.worker_id is not null or new.wait_reason is distinct from old.wait_reason)
-    )
-    execute function longhaul_clear_slots();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use longhaul_sdk::failure::FailureClass;
+use sqlx::{error::DatabaseError, postgres::PgDatabaseError};
 
 use longhaul_shared::telemetry::metrics::{self, RefusalSubject};
 
@@ -142,6 +143,13 @@ impl StoreError {
     }
 }
 
+/// True if the error was raised in what the end of an execution or a request to people does beside its own statement: it
+/// is about the server or its schema, never about an item of the batch (core-rules 27).
+fn is_below_a_trigger(error: &dyn DatabaseError) -> bool {
+    let context = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::r#where).unwrap_or_default();
+    ["longhaul_execution_over()", "longhaul_asked()"].iter().any(|function| context.contains(function))
+}
+
 /// Classifies by the subject of the error (core-rules 21): the values of a statement, its amount, or else the
 /// server.
 impl From<sqlx::Error> for StoreError {
@@ -149,6 +157,9 @@ impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         if let sqlx::Error::Database(database) = &error {
             let code = database.code().unwrap_or_default().into_owned();
+            if is_below_a_trigger(database.as_ref()) {
+                return Self::unavailable(error);
+            }
             return match (code.get(..2).unwrap_or_default(), code.as_str()) {
                 ("21" | "22" | "23" | "54", _) => Self::rejected(error),
                 (_, "57014" | "53200" | "08P01") => Self::too_much(error),

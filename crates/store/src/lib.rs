@@ -7,13 +7,15 @@
 //! - Lock order: worker row, then executions in id order, then everything else by execution. A batch takes the
 //!   executions with `skip locked` and repeats what it skipped, so no two batches wait for each other (core-rules
 //!   9).
-//! - No statement holds a transaction across a round trip, so a paused client cannot hold locks (core-rules 10).
+//! - No statement of a worker's hot path holds a transaction across a round trip, so a paused client cannot hold its
+//!   locks (core-rules 10).
 //! - Time comes from `longhaul_now()`, which tests shift; leases, duties of the sweep and the pacing of breakers
 //!   use the real clock.
 
 pub mod catalogue;
 pub mod contract;
 pub mod database;
+pub mod ends;
 pub mod error;
 pub mod executions;
 pub mod files;

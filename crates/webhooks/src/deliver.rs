@@ -36,6 +36,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const TURN: Duration = Duration::from_secs(10);
 /// Time for which a lane is held beyond its turn and its last attempt.
 const SPARE: Duration = Duration::from_secs(30);
+/// Events of which deliveries are made in one look.
+const TELL_AT_ONCE: i64 = 500;
 /// Interval of giving up and deleting deliveries, and their number at a time.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 const TIDY_AT_ONCE: i64 = 10_000;
@@ -98,6 +100,11 @@ pub async fn deliver(
             () = shutdown.cancelled() => break,
         }
         while lanes.try_join_next().is_some() {}
+        // Workers do so at once; a fleet without workers has this process alone.
+        if let Err(error) = delivery.store.trouble().on_one_server(delivery.store.tell_due_webhooks(TELL_AT_ONCE)).await
+        {
+            tracing::debug!(%error, "what has ended is told later");
+        }
         let hold = TURN + options.timeout + SPARE;
         let claiming = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold);
         let claimed = delivery.store.trouble().on_one_server(claiming).await;

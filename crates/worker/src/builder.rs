@@ -40,7 +40,7 @@ use longhaul_tools::{
     FetchUrlSettings, HostTool, INHERITED_ENV, McpPool, McpPoolSettings, SerialTool, ToolRegistry, ToolRegistryError,
     ToolSources, WebSearch,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{
     Worker,
@@ -387,6 +387,7 @@ impl WorkerBuilder {
             shares: Arc::default(),
             journal_format: self.journal_format,
             max_running_projects: config.projects.max_running,
+            ended: watch::Sender::default(),
             loading: Semaphore::new(config.worker.journal_loads_max),
         };
         Ok(Worker { deps, config, agents: self.agents, skills: self.skills, has })

@@ -18,7 +18,7 @@ use longhaul_store::{
     catalogue::definitions::PinnedVersions,
     fleet::{lease_writer::LeaseWriter, shares::TenantShares},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{contract::Platform, runtime::held_leases::HeldLeases};
 
@@ -46,6 +46,8 @@ pub(crate) struct Deps {
     pub(crate) journal_format: u8,
     /// Projects of one tenant that may run at a time.
     pub(crate) max_running_projects: u32,
+    /// Told when this process has ended something that a reaction may follow.
+    pub(crate) ended: watch::Sender<()>,
     /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
 }

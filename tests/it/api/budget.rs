@@ -3,11 +3,10 @@
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{AgentLimits, AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec, OnExhausted};
 use longhaul_store::executions::budgets::{CallPrice, Reservation, Reserved};
-use longhaul_store::executions::outcomes::Conclusion;
 use serde_json::{Value, json};
 
 use crate::support::api::{TestApi, agent, invoice};
-use crate::support::leases::TestWorker;
+use crate::support::leases::{Conclusion, TestWorker};
 
 async fn budget_of(api: &TestApi, id: impl std::fmt::Display) -> Value {
     api.acme.get(&format!("/v1/executions/{id}")).await.body["budget"].clone()

@@ -1,11 +1,10 @@
 //! `POST /v1/executions/{id}/cancel`.
 
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::executions::outcomes::Conclusion;
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};
-use crate::support::leases::{TestWorker, transient};
+use crate::support::leases::{Conclusion, TestWorker, transient};
 
 async fn cancel(api: &TestApi, id: ExecutionId) -> Answer {
     api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await

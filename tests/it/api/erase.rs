@@ -2,12 +2,11 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};
-use crate::support::leases::{TestWorker, step, write};
+use crate::support::leases::{Conclusion, TestWorker, step, write};
 
 /// In every text of the execution; after the erasure in none.
 const SECRET: &str = "hunter2";

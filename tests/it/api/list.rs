@@ -3,12 +3,11 @@
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::executions::list_filter::{AccessPath, Explain, ListFilter};
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::tenants::scope::TenantScope;
 use serde_json::json;
 
 use crate::support::api::{TestApi, agent, invoice};
-use crate::support::leases::{TestWorker, transient};
+use crate::support::leases::{Conclusion, TestWorker, transient};
 
 async fn ids(api: &TestApi, query: &str) -> Vec<String> {
     let answer = api.acme.get(&format!("/v1/executions{query}")).await;

@@ -5,14 +5,13 @@ use std::time::Duration;
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind;
 use longhaul_store::human_requests::{HumanRequest, NewHumanRequest};
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, Caller, TestApi};
-use crate::support::leases::{TestWorker, step, write};
+use crate::support::leases::{Conclusion, TestWorker, step, write};
 
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "A"}"#;
 

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};
-use crate::support::leases::TestWorker;
+use crate::support::leases::{Conclusion, TestWorker};
 
 #[tokio::test]
 async fn operator_sees_and_resets_an_open_endpoint() {

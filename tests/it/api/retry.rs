@@ -2,14 +2,13 @@
 
 use longhaul_sdk::failure::{Failure, FailureCode};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind::{Correction, Prompt, Turn, Verdict};
 use longhaul_store::history::journal::StepState;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::api::{TestApi, invoice};
-use crate::support::leases::{TestWorker, step, write};
+use crate::support::leases::{Conclusion, TestWorker, step, write};
 
 /// Makes an execution with two turns and a verdict on the second, failed with `code`.
 async fn failed(api: &TestApi, code: FailureCode, is_spent: bool) -> ExecutionId {

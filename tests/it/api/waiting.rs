@@ -6,7 +6,6 @@ use longhaul_sdk::failure::{FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_store::executions::budgets::{Reservation, Reserved};
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::human_requests::NewHumanRequest;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
@@ -14,7 +13,7 @@ use longhaul_store::tenants::api_keys::Scope;
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};
-use crate::support::leases::{TestWorker, transient};
+use crate::support::leases::{Conclusion, TestWorker, transient};
 
 async fn why(api: &TestApi, id: ExecutionId) -> Value {
     let answer = api.acme.get(&format!("/v1/executions/{id}/waiting")).await;

@@ -14,7 +14,6 @@ use std::{
 use longhaul_api::{ApiOptions, ContractOptions};
 use longhaul_shared::{domain::ExecutionId, domain::RequestKind, domain::WaitReason, sealing::Sealer};
 use longhaul_store::{
-    executions::outcomes::Conclusion,
     human_requests::{HumanRequest, NewHumanRequest},
     tenants::api_keys::Scope,
 };
@@ -24,7 +23,7 @@ use tokio::process::Command;
 
 use crate::support::{
     api::{Caller, EVERYDAY, TestApi},
-    leases::TestWorker,
+    leases::{Conclusion, TestWorker},
 };
 
 /// Delivers to this machine.

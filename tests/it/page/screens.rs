@@ -3,7 +3,9 @@
 use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::{executions::outcomes::Conclusion, tenants::api_keys::Scope};
+use longhaul_store::tenants::api_keys::Scope;
+
+use crate::support::leases::Conclusion;
 use reqwest::Method;
 use serde_json::json;
 

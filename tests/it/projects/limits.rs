@@ -123,7 +123,7 @@ async fn deleted_project_leaves_no_text() {
     let left: i64 = sqlx::query_scalar(
         "select (select count(*) from execution_payloads where input::text like '%secret%' or output::text like '%secret%')
              + (select count(*) from project_tasks) + (select count(*) from project_events)
-             + (select count(*) from project_signals)",
+             + (select count(*) from project_signals) + (select count(*) from ends)",
     )
     .fetch_one(&service.fleet.db.pool)
     .await

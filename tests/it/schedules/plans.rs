@@ -1,5 +1,6 @@
 //! When the sweep plans a run.
 
+use longhaul_store::ends::{Line, Reaction};
 use longhaul_store::schedules::{Advanced, Schedule};
 use serde_json::{Value, json};
 
@@ -22,6 +23,10 @@ async fn cancel(service: &Service, execution: &Value) {
     let path = format!("/v1/executions/{}/cancel", execution.as_str().unwrap());
     let cancelled = service.api.acme.post(&path, &json!({})).await;
     assert!(cancelled.status < 300, "{}", cancelled.text);
+    let store = &service.fleet.store;
+    for ended in store.due_ends(Reaction::Schedule, Line::First, 10).await.unwrap() {
+        store.scheduled_run_ended(&ended).await.unwrap();
+    }
 }
 
 #[tokio::test]

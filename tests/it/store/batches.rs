@@ -6,13 +6,12 @@ use futures::future::join_all;
 use longhaul_shared::domain::{ExecutionId, LimitKey, ServeKey};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};
 use longhaul_store::history::journal::StepKind::{Prompt, Turn};
 use serde_json::json;
 use tokio::task::unconstrained;
 
-use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::leases::{Conclusion, TestWorker, World, step, write};
 use crate::support::wait::{SOON, within};
 
 const BATCH: usize = 500;

@@ -9,13 +9,12 @@ use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::executions::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::{Hash, StepKind::Turn};
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_store::{Store, StoreOptions};
 use sha2::{Digest, Sha256};
 
-use crate::support::leases::{TestWorker, World, end_overdue, step, write};
+use crate::support::leases::{Conclusion, TestWorker, World, end_overdue, step, write};
 use crate::support::wait::{SOON, eventually, within};
 
 const DOLLAR: i64 = 1_000_000_000;

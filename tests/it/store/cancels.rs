@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::executions::control::Cancelled;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind::Turn;
 
-use crate::support::leases::{World, step, transient, write};
+use crate::support::leases::{Conclusion, World, step, transient, write};
 use crate::support::wait::{SOON, eventually, within};
 
 async fn cancel(world: &World, id: ExecutionId) -> Cancelled {
@@ -83,13 +82,7 @@ async fn cancel_waits_for_uncommitted_park_and_ends_it() {
     let cancelling = tokio::spawn(async move { store.cancel_execution(tenant, id).await });
     let writer = worker.writer.clone();
     let park = Conclusion::Park { reason: WaitReason::Approval, wait: None, wake_seq: claimed.wake_seq };
-    let end = longhaul_store::executions::outcomes::LeaseEnd {
-        id,
-        token: claimed.token,
-        attempt: claimed.attempt,
-        conclusion: park,
-        write: None,
-    };
+    let end = park.of(claimed.lease());
     let parking = tokio::spawn(async move { writer.conclude(end).await });
     lock.commit().await.unwrap();
     parking.await.unwrap().unwrap();

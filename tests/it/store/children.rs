@@ -6,11 +6,10 @@ use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::children::{SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::executions::sub_agents::ChildWait;
 use longhaul_store::history::journal::StepKind::Turn;
 
-use crate::support::leases::{ROOMY, TestWorker, World, end_overdue, step, write};
+use crate::support::leases::{Conclusion, ROOMY, TestWorker, World, end_overdue, step, write};
 
 fn wait_for_children(wake_seq: i32) -> Conclusion {
     Conclusion::Park { reason: WaitReason::Children, wait: None, wake_seq }
@@ -181,19 +180,8 @@ async fn child_end_alone_waits_for_uncommitted_park() {
         .unwrap();
     let writer = worker.writer.clone();
     let ending = tokio::spawn({
-        let conclusion = Conclusion::Finish { output: "1".into() };
-        let (id, token, attempt) = (child.id, child.token, child.attempt);
-        async move {
-            writer
-                .conclude(longhaul_store::executions::outcomes::LeaseEnd {
-                    id,
-                    token,
-                    attempt,
-                    conclusion,
-                    write: None,
-                })
-                .await
-        }
+        let end = child.lease().finish("1".into());
+        async move { writer.conclude(end).await }
     });
     // The writer's other executions go on: the batch leaves the child out and does not wait.
     worker.record(write(&stranger, 1, vec![step(1, Turn, "x")])).await.unwrap();

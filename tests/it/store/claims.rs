@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use longhaul_shared::domain::LimitKey;
 use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest};
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::shares::TenantShares;
 use longhaul_store::{Store, StoreOptions};
 
-use crate::support::leases::{TestWorker, World};
+use crate::support::leases::{Conclusion, TestWorker, World};
 use crate::support::wait::{SOON, eventually, within};
 
 #[tokio::test]

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use longhaul_store::executions::control::{Cancelled, Continue};
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::executions::submit::{Idempotency, NewExecution, Submitted};
 
 use crate::support::counted::Counted;
-use crate::support::leases::{World, end_overdue, transient};
+use crate::support::leases::{Conclusion, World, end_overdue, transient};
 
 #[tokio::test]
 async fn stored_executions_are_counted_once() {

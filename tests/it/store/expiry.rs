@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, WaitReason};
 use longhaul_store::executions::expiry::KEEP_KEYS;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::prune::Retention;
 
-use crate::support::leases::World;
+use crate::support::leases::{Conclusion, World};
 
 /// Deletes in many portions, and deletes nothing while another process does so.
 #[tokio::test]

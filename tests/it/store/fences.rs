@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
 use longhaul_store::StoreError;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use longhaul_store::history::journal::StepKind::Turn;
 use sqlx::Connection;
 
 use super::providers::{HOUR, PAUSES, asking, failure_of, key};
-use crate::support::leases::{LONG_LEASE, ROOMY, World, bury, step, write};
+use crate::support::leases::{Conclusion, LONG_LEASE, ROOMY, World, bury, step, write};
 use crate::support::wait::{SOON, eventually, within};
 
 /// Number of steps that workers wrote.

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use longhaul_store::executions::outcomes::{Conclusion, LeaseEnd};
+use longhaul_store::executions::outcomes::LeaseKey;
+
 use longhaul_store::executions::submit::{Submitted, Submitter};
 use longhaul_store::fleet::lease_writer::LeaseWriter;
 use longhaul_store::history::journal::StepKind::Turn;
 use longhaul_store::{Store, StoreOptions};
 use longhaul_testkit::proxy::FaultProxy;
 
-use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::leases::{Conclusion, TestWorker, World, step, write};
 
 /// A store whose replies pass through a proxy.
 async fn through_proxy(world: &World) -> (FaultProxy, Store) {
@@ -45,8 +46,7 @@ async fn step_and_end_with_lost_replies_are_written_once() {
     lost.lost().await.unwrap();
     let conclusion = Conclusion::Finish { output: "7".into() };
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
-    let end = LeaseEnd { id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
-    writer.conclude(end).await.unwrap();
+    writer.conclude(conclusion.of(claimed.lease())).await.unwrap();
     lost.lost().await.unwrap();
     assert_eq!(world.events(id).await, ["submitted", "claimed", "turn", "finished"]);
     let turns: i32 = sqlx::query_scalar("select turns from executions").fetch_one(world.pool()).await.unwrap();
@@ -70,8 +70,7 @@ async fn claim_with_lost_reply_is_found_and_released() {
     let conclusion = Conclusion::Release { drained: false };
     // The reply to the release may be lost as well.
     let lost = proxy.lose_reply("insert into attempts", "UPDATE 1");
-    let end = LeaseEnd { id, token: held[0].token, attempt: held[0].attempt, conclusion, write: None };
-    worker.writer.conclude(end).await.unwrap();
+    worker.writer.conclude(conclusion.of(LeaseKey { id, token: held[0].token })).await.unwrap();
     lost.lost().await.unwrap();
     assert_eq!(worker.claim_one().await.id, id);
     world.check().await;

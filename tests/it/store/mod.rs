@@ -9,6 +9,7 @@ mod claims;
 mod connections;
 mod costs;
 mod counted;
+mod ends;
 mod expiry;
 mod fair_order;
 mod fences;

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::executions::outcomes::Conclusion;
 
-use crate::support::leases::{World, transient};
+use crate::support::leases::{Conclusion, World, transient};
 
 fn retry(wake_seq: i32, seconds: u64) -> Conclusion {
     Conclusion::Retry { failure: transient(), delay: Duration::from_secs(seconds), wake_seq }

@@ -6,14 +6,13 @@ use std::time::Duration;
 use longhaul_shared::domain::{ApiKeyId, ExecutionStatus, HumanRequestId, RequestKind, RequestState, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind;
 use longhaul_store::human_requests::{
     Decided, Decider, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, Verdict, call_hash,
 };
 use longhaul_store::tenants::scope::TenantScope;
 
-use crate::support::leases::{TestWorker, World, end_overdue, step, transient, write};
+use crate::support::leases::{Conclusion, TestWorker, World, end_overdue, step, transient, write};
 use crate::support::wait::{SOON, eventually};
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -6,14 +6,13 @@ use chrono::DateTime;
 use longhaul_shared::domain::WaitReason;
 use longhaul_store::Store;
 use longhaul_store::executions::list_filter::uuid_floor;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::StepKind::Prompt;
 use longhaul_store::quarantine::QuarantineRules;
 use sqlx::PgPool;
 
 use super::costs::submit;
 use crate::support::db::TestDb;
-use crate::support::leases::{TestWorker, World, step, write};
+use crate::support::leases::{Conclusion, TestWorker, World, step, write};
 use crate::support::servers::dedicated_postgres;
 use crate::support::wait::eventually;
 

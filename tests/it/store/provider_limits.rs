@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::limits::{ThrottleCounter, ThrottledCall};
 use uuid::Uuid;
 
 use super::providers::{HOUR, asking, breaker, key};
-use crate::support::leases::World;
+use crate::support::leases::{Conclusion, World};
 use crate::support::rates::{self, Admitted, Rates};
 
 #[tokio::test]

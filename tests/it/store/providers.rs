@@ -9,7 +9,6 @@ use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::fleet::maintenance::Runnable;
 use longhaul_store::providers::breakers::{
     AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE,
@@ -17,7 +16,7 @@ use longhaul_store::providers::breakers::{
 use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
 use sqlx::AssertSqlSafe;
 
-use crate::support::leases::{TestWorker, World};
+use crate::support::leases::{Conclusion, TestWorker, World};
 
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
 pub(super) const PAUSES: Pauses = Pauses { first: Duration::from_secs(10), longest: Duration::from_secs(120) };

@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT, WaitReason};
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::history::journal::Loaded;
 use longhaul_store::history::journal::StepKind::Turn;
 use longhaul_store::history::prune::{Pruned, Retention};
 use longhaul_store::{Store, StoreOptions};
 
-use crate::support::leases::{TestWorker, World, step, transient, write};
+use crate::support::leases::{Conclusion, TestWorker, World, step, transient, write};
 use crate::support::wait::{SOON, eventually, within};
 
 const DAY: f64 = 86_400.0;

@@ -13,13 +13,12 @@ use longhaul_sdk::spec::{ConcurrencySpec, DefinitionSpec};
 use longhaul_shared::domain::{ExecutionId, LimitKey};
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::control::Cancelled;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::{Store, StoreOptions};
 use serde_json::{Value, json};
 
 use super::fair_order::of_tenant;
-use crate::support::leases::{TestWorker, World, bury, transient};
+use crate::support::leases::{Conclusion, TestWorker, World, bury, transient};
 
 fn key(text: &str) -> LimitKey {
     LimitKey::parse(text).unwrap()

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use longhaul_shared::domain::WaitReason;
-use longhaul_store::executions::outcomes::Conclusion;
 use longhaul_store::fleet::duties::DoneDuty;
 
-use crate::support::leases::{World, end_overdue};
+use crate::support::leases::{Conclusion, World, end_overdue};
 
 const GRACE: Duration = Duration::from_secs(30);
 

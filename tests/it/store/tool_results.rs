@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use longhaul_shared::domain::{ApiKeyId, RequestKind, RequestState, WaitReason};
-use longhaul_store::executions::{claims::Claimed, outcomes::Conclusion};
+use longhaul_store::executions::claims::Claimed;
+
 use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, NewHumanRequest, Verdict};
 
-use crate::support::leases::{TestWorker, World};
+use crate::support::leases::{Conclusion, TestWorker, World};
 
 async fn ask(worker: &TestWorker, claimed: &Claimed, call: u8) -> HumanRequest {
     let request = NewHumanRequest {

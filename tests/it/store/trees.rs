@@ -4,11 +4,10 @@
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::control::Cancelled;
-use longhaul_store::executions::outcomes::Conclusion;
 
 use longhaul_store::executions::children::{SpawnRefused, TreeLimits};
 
-use crate::support::leases::{ROOMY, TestWorker, World};
+use crate::support::leases::{Conclusion, ROOMY, TestWorker, World};
 
 async fn sweep(world: &World) -> usize {
     let mut told = 0;

@@ -9,7 +9,7 @@ use longhaul_shared::domain::requirements::is_other_build;
 use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
 use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
-use longhaul_store::executions::outcomes::{Concluded, Conclusion, LeaseEnd};
+use longhaul_store::executions::outcomes::{Concluded, LeaseEnd, LeaseKey};
 use longhaul_store::executions::submit::{NewExecution, Submitted};
 use longhaul_store::fleet::lease_writer::LeaseWriter;
 use longhaul_store::fleet::workers::WorkerRecord;
@@ -180,6 +180,31 @@ pub(crate) struct TestWorker {
     store: Store,
 }
 
+/// An end of a lease as a test names it before it has the lease.
+#[derive(Debug, Clone)]
+pub(crate) enum Conclusion {
+    Finish { output: String },
+    Fail { failure: Failure },
+    Retry { failure: Failure, delay: Duration, wake_seq: i32 },
+    Park { reason: WaitReason, wait: Option<Duration>, wake_seq: i32 },
+    Cancel,
+    Release { drained: bool },
+}
+
+impl Conclusion {
+    pub(crate) fn of(self, lease: LeaseKey) -> LeaseEnd {
+        match self {
+            Self::Finish { output } => lease.finish(output),
+            Self::Fail { failure } => lease.fail(&failure),
+            Self::Retry { failure, delay, wake_seq } => lease.retry(&failure, delay, wake_seq),
+            Self::Park { reason, wait, wake_seq } => lease.park(reason, wait, wake_seq),
+            Self::Cancel => lease.cancel(),
+            Self::Release { drained: true } => lease.drain(),
+            Self::Release { drained: false } => lease.release(),
+        }
+    }
+}
+
 impl TestWorker {
     pub(crate) async fn start(store: &Store) -> Self {
         Self::register(store, None).await
@@ -264,8 +289,7 @@ impl TestWorker {
     }
 
     pub(crate) async fn end(&self, claimed: &Claimed, conclusion: Conclusion) -> Result<Concluded, StoreError> {
-        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write: None };
-        self.writer.conclude(end).await
+        self.writer.conclude(conclusion.of(claimed.lease())).await
     }
 
     pub(crate) async fn finish(&self, claimed: &Claimed) -> Result<Concluded, StoreError> {

@@ -4,7 +4,6 @@ pub mod ascii_json;
 pub mod call;
 pub mod cut;
 pub mod deadline;
-pub mod decision;
 pub mod formats;
 pub mod human_request;
 pub mod ids;
@@ -32,7 +31,6 @@ pub mod submit_limits;
 pub use call::{CallError, CallErrorKind, ToolCall};
 pub use cut::cut;
 pub use deadline::MAX_DEADLINE;
-pub use decision::{Decision, Outcome, decide};
 pub use formats::JOURNAL_FORMAT;
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{

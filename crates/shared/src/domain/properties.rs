@@ -2,17 +2,10 @@
 
 use std::time::Duration;
 
-use longhaul_sdk::{
-    failure::{Failure, FailureClass, FailureCode, Interrupt},
-    result::ExecutionResult,
-    spec::RetrySpec,
-};
+use longhaul_sdk::{failure::FailureClass, spec::RetrySpec};
 use proptest::{collection::vec, option, prelude::*, sample::select};
-use serde_json::json;
 
-use super::{
-    Decision, ExecutionStatus, RetryCounters, RetryPolicy, decide, retry::MAX_RETRY_AFTER, status::Transition,
-};
+use super::{ExecutionStatus, RetryCounters, RetryPolicy, retry::MAX_RETRY_AFTER, status::Transition};
 
 fn any_spec() -> impl Strategy<Value = RetrySpec> {
     let delays = || option::of(vec(0..100_000_u32, 0..4));
@@ -52,10 +45,6 @@ fn counter(had: &mut RetryCounters, class: FailureClass) -> Option<&mut u32> {
     }
 }
 
-fn failure(class: FailureClass, retry_after: Option<Duration>) -> Failure {
-    Failure { retry_after, ..Failure::new(class, FailureCode::MODEL_UNREACHABLE, "no route") }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -70,15 +59,10 @@ proptest! {
         for class in failures {
             let nth = counter(&mut had, class).map_or(0, |n| *n as usize);
             let next = series(&spec, class).get(nth).copied().filter(|_| had.total() < spec.max_total.unwrap_or(5));
-            let failure = failure(class, None);
-            let expected = match next {
-                // Exact to the nanosecond: without jitter the delay is not spread.
-                Some(seconds) => Decision::Retry { failure: failure.clone(), delay: Duration::from_secs(seconds.into()) },
-                None => Decision::Fail(failure.clone()),
-            };
-            let decision = decide(Err(failure.into()), &policy, had, 0.7);
-            prop_assert_eq!(&decision, &expected);
-            if matches!(decision, Decision::Fail(_)) {
+            // Exact to the nanosecond: without jitter the delay is not spread.
+            let delay = policy.delay(class, had, None, 0.7);
+            prop_assert_eq!(delay, next.map(|seconds| Duration::from_secs(seconds.into())));
+            if delay.is_none() {
                 break;
             }
             *counter(&mut had, class).unwrap() += 1;
@@ -116,36 +100,6 @@ proptest! {
             let most = 1.0 + spec.jitter.unwrap_or(0.0).clamp(0.0, 1.0);
             prop_assert!(spread >= exact && spread <= exact.mul_f64(most) + Duration::from_micros(1));
         }
-    }
-
-    #[test]
-    fn interrupt_spends_no_retry_and_result_ends(
-        spec in any_spec(),
-        had in 0..4_u32,
-        interrupt in select(vec![
-            Interrupt::LeaseLost, Interrupt::Cancelled, Interrupt::Draining, Interrupt::DeadlineExceeded,
-            Interrupt::Waiting,
-        ]),
-        output in any::<i64>(),
-    ) {
-        let policy = RetryPolicy::from(&spec);
-        let had = RetryCounters { transient: had, ..RetryCounters::default() };
-        let interrupted = decide(Err(interrupt.into()), &policy, had, 0.5);
-        let is_as_told = match interrupt {
-            Interrupt::LeaseLost => interrupted == Decision::Abandon,
-            Interrupt::Cancelled => interrupted == Decision::Cancel,
-            Interrupt::Draining => interrupted == Decision::Release,
-            Interrupt::Waiting => interrupted == Decision::Park,
-            Interrupt::DeadlineExceeded => {
-                matches!(&interrupted, Decision::Fail(failure) if failure.code == FailureCode::DEADLINE_EXCEEDED)
-            }
-        };
-        prop_assert!(is_as_told, "{interrupt:?} came to {interrupted:?}");
-        let finished = decide(Ok(ExecutionResult::Success { output: json!(output) }), &policy, had, 0.5);
-        prop_assert_eq!(finished, Decision::Finish(json!(output)));
-        let refused = ExecutionResult::Failure { code: FailureCode::VALIDATION_FAILED, summary: None };
-        let refused = decide(Ok(refused), &policy, had, 0.5);
-        prop_assert_eq!(refused, Decision::Refuse { code: FailureCode::VALIDATION_FAILED, summary: None });
     }
 
     #[test]

@@ -83,17 +83,15 @@ impl Store {
         }
     }
 
-    /// Attempts of these executions that their own worker ended.
-    pub(crate) async fn attempts_ended(&self, ids: &[Uuid]) -> Result<HashSet<(Uuid, i32, Uuid)>, StoreError> {
+    /// Tokens of the leases of these executions that their own worker ended.
+    pub(crate) async fn leases_ended(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>, StoreError> {
         if ids.is_empty() {
             return Ok(Default::default());
         }
-        let rows = sqlx::query!(
-            "select execution_id, number, lease_token from attempts where execution_id = any($1) and outcome <> 'lost'",
+        let tokens = sqlx::query_scalar!(
+            "select lease_token from attempts where execution_id = any($1) and outcome <> 'lost'",
             ids,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(|row| (row.execution_id, row.number, row.lease_token)).collect())
+        );
+        Ok(tokens.fetch_all(&self.pool).await?.into_iter().collect())
     }
 }

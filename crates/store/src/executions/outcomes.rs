@@ -6,14 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, ProjectId, WaitReason, WorkerId};
+use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason, WorkerId};
 use uuid::Uuid;
 
-pub use super::lease_end::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES};
-use super::{
-    lease_end::{EndRow, EndedLease},
-    lease_state::lease_state,
-};
+pub use super::lease_end::{AttemptOutcome, Concluded, LeaseEnd, LeaseKey, MAX_OUTPUT_BYTES};
+use super::{lease_end::EndedLease, lease_state::lease_state};
 use crate::{
     Store, StoreError, database::batch::Flushed, fleet::lease_writer::LeaseWriter, history::journal::WriteContents,
 };
@@ -23,7 +20,7 @@ impl LeaseWriter {
     ///
     /// # Errors
     /// The lease is lost, the values were refused, or Postgres is unavailable for `patience`.
-    pub async fn conclude(&self, end: LeaseEnd) -> Result<Concluded, StoreError> {
+    pub async fn conclude(&self, end: impl Into<Arc<LeaseEnd>>) -> Result<Concluded, StoreError> {
         let (concluded, freed) = self.ends.submit(end).await?;
         if freed.is_empty() {
             return Ok(concluded);
@@ -44,12 +41,12 @@ impl Store {
         worker: WorkerId,
         items: &[Arc<LeaseEnd>],
     ) -> Result<Vec<Flushed<EndedLease>>, StoreError> {
-        let contents = WriteContents::of(items.iter().filter_map(|item| item.write.as_deref()));
+        let contents = WriteContents::of(items.iter().filter_map(|item| item.write()));
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query_file!(
             "src/sql/conclude.sql",
             worker.0,
-            &items.iter().map(|item| EndRow::from(&**item)).collect::<Vec<_>>() as _,
+            &items.iter().map(|item| LeaseEnd::clone(item)).collect::<Vec<_>>() as _,
             &contents.steps as _,
             &contents.events as _,
             &contents.settlements as _,
@@ -62,23 +59,23 @@ impl Store {
             let freed: BTreeSet<String> = row.slot_keys.into_iter().flatten().collect();
             let mut concluded =
                 concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?;
-            concluded.project = row.project_id.map(ProjectId);
+            concluded.is_followed = row.is_followed;
             ended.insert(row.id, (concluded, freed));
         }
-        let missing: Vec<Uuid> = items.iter().map(|item| item.id.0).filter(|id| !ended.contains_key(id)).collect();
+        let missing: Vec<Uuid> = items.iter().map(|item| item.id().0).filter(|id| !ended.contains_key(id)).collect();
         let states = self.lease_states(&missing).await?;
-        let before = self.attempts_ended(&missing).await?;
+        let before = self.leases_ended(&missing).await?;
         let mut results = Vec::with_capacity(items.len());
         for item in items {
-            results.push(match (ended.remove(&item.id.0), states.get(&item.id.0)) {
+            results.push(match (ended.remove(&item.id().0), states.get(&item.id().0)) {
                 (Some(ended), _) => Flushed::Done(Ok(ended)),
-                (None, Some(state)) if let Some(last) = lease_state(worker, item.token, state) => {
+                (None, Some(state)) if let Some(last) = lease_state(worker, item.token(), state) => {
                     // A write that is not the next of its lease never will be.
-                    let is_next = item.write.as_ref().is_none_or(|write| write.write == last + 1);
+                    let is_next = item.write().is_none_or(|write| write.write == last + 1);
                     if is_next { Flushed::Locked } else { Flushed::Done(Err(StoreError::LeaseLost)) }
                 }
                 // Already ended by this lease: the reply to the first write was lost.
-                (None, Some(state)) if before.contains(&(item.id.0, item.attempt, item.token.0)) => {
+                (None, Some(state)) if before.contains(&item.token().0) => {
                     let queue = state.queue.clone();
                     let (reason, tokens) = (state.wait_reason.as_deref(), state.tokens);
                     let concluded = concluded(&state.status, reason, queue, state.parent, tokens);
@@ -107,7 +104,7 @@ fn concluded(
             .transpose()?,
         queue,
         parent: parent.map(ExecutionId),
-        project: None,
+        is_followed: false,
         tokens,
         woken: Vec::new(),
     })

@@ -36,8 +36,6 @@ pub struct WorkerRecord {
 pub struct HeldLease {
     pub id: ExecutionId,
     pub token: LeaseToken,
-    /// Attempt number.
-    pub attempt: i32,
     /// Cancellation was requested.
     pub cancel_requested: bool,
     /// The claim is older than the grace for its reply.
@@ -103,7 +101,7 @@ impl Store {
         let mut connection = self.commits.lend().await?;
         let rows = sqlx::query!(
             r#"
-            select id, lease_token as "token!", attempt, cancel_requested_at is not null as "cancel_requested!",
+            select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
                 claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!",
                 coalesce(extract(epoch from longhaul_now() - active_until), 0)::float8 as "overdue!"
             from executions where worker_id = $1
@@ -119,7 +117,6 @@ impl Store {
             .map(|row| HeldLease {
                 id: ExecutionId(row.id),
                 token: LeaseToken(row.token),
-                attempt: row.attempt,
                 cancel_requested: row.cancel_requested,
                 is_settled: row.is_settled,
                 overdue: Duration::try_from_secs_f64(row.overdue).unwrap_or_default(),

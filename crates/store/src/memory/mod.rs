@@ -3,6 +3,7 @@
 //! writes episodes, `episodes` reads and changes them, `graph` holds entities and relations, `forget` removes.
 
 mod definition;
+mod ends;
 mod episodes;
 mod exchange;
 mod forget;

@@ -3,15 +3,20 @@
 use longhaul_shared::domain::{ProjectId, ProjectStatus, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
+use uuid::Uuid;
 
 use super::{
-    ends::{cancel_pending, end_planning, end_tasks, take_signals},
+    ends::{cancel_pending, end_planning, end_tasks, leave_signal, signals},
     locked::{Locked, begin},
     start::Started,
 };
-use crate::{Store, StoreError, fleet::maintenance::Runnable};
+use crate::{
+    Store, StoreError,
+    ends::{Reaction, Subject, strike_ends},
+    fleet::maintenance::Runnable,
+};
 
-/// Most looks at projects in one call; what is left has signals, which the sweep finds.
+/// Most looks at projects in one call; what is left has rows in `ends`.
 const LOOKS: usize = 1_000;
 
 /// What one look changed.
@@ -36,7 +41,7 @@ impl Store {
     /// because the other looks again before it leaves.
     ///
     /// # Errors
-    /// Postgres is unavailable; what is left undone has signals.
+    /// Postgres is unavailable; what is left undone has rows in `ends`.
     pub async fn drive_project(&self, id: ProjectId, max_running: u32) -> Result<Vec<Runnable>, StoreError> {
         let (mut projects, mut started, mut looks) = (vec![id], Vec::new(), 0);
         while let Some(id) = projects.pop() {
@@ -64,52 +69,55 @@ impl Store {
         Ok(started)
     }
 
-    /// Projects with signals or past their deadline, at most `limit`; the latter get a signal.
+    /// Leaves a signal for projects past their deadline, at most `limit` at a time.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn due_projects(&self, limit: i64) -> Result<Vec<ProjectId>, StoreError> {
-        let due = sqlx::query_scalar!(
-            r#"
-            with late as materialized (
-                select id from projects
-                where deadline_at <= longhaul_now() and finished_at is null and deadline_at is not null
-                order by deadline_at limit $1
-            ),
-            signals as (
-                insert into project_signals (project_id)
-                select id from late where not exists (select from project_signals s where s.project_id = late.id)
-            )
-            select id as "id!" from late
-            union
-            select project_id from (
-                with recursive told (project_id) as (
-                    (select project_id from project_signals order by project_id limit 1)
-                    union all
-                    select (
-                        select s.project_id from project_signals s where s.project_id > told.project_id
-                        order by s.project_id limit 1
-                    )
-                    from told where told.project_id is not null
-                )
-                select project_id from told where project_id is not null limit $1
-            ) s
-            "#,
+    pub async fn signal_late_projects(&self, limit: i64) -> Result<(), StoreError> {
+        let late = sqlx::query_scalar!(
+            "select id from projects p
+             where deadline_at <= longhaul_now() and finished_at is null
+                 and not exists (select from ends e where e.project_id = p.id and 'project' = any (e.reactions))
+             order by deadline_at limit $1",
             limit,
-        );
-        Ok(due.fetch_all(&self.pool).await?.into_iter().map(ProjectId).collect())
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        if late.is_empty() {
+            return Ok(());
+        }
+        leave_signal(&mut *self.pool.acquire().await?, &late).await
+    }
+
+    /// Removes rows of `ends` of a project that is gone. Returns false if it is there.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn forget_gone_project(&self, of: &Subject) -> Result<bool, StoreError> {
+        let is_there = sqlx::query_scalar!(r#"select exists (select from projects where id = $1) as "is!""#, of.id);
+        if is_there.fetch_one(&self.pool).await? {
+            return Ok(false);
+        }
+        strike_ends(&mut *self.pool.acquire().await?, Reaction::Project, &of.rows).await?;
+        Ok(true)
     }
 
     /// One look; `None` if there is nothing to look at, or another transaction looks.
     async fn advance_project(&self, id: ProjectId) -> Result<Option<Advanced>, StoreError> {
-        let has_signals =
-            sqlx::query_scalar!(r#"select exists (select from project_signals where project_id = $1) as "has!""#, id.0);
+        let has_signals = sqlx::query_scalar!(
+            r#"select exists (select from ends where project_id = $1 and 'project' = any (reactions)) as "has!""#,
+            id.0,
+        );
         if !has_signals.fetch_one(&self.pool).await? {
             return Ok(None);
         }
         let mut transaction = begin(&self.pool).await?;
         let Some(mut project) = Locked::try_lock(&mut transaction, id).await? else { return Ok(None) };
-        let mut ended = take_signals(&mut transaction, id).await?;
+        let signals = signals(&mut transaction, id).await?;
+        if signals.is_empty() {
+            return Ok(None);
+        }
+        let mut ended: Vec<Uuid> = signals.iter().filter_map(|signal| signal.execution_id).collect();
         if let Some(planner) = project.planner.filter(|planner| ended.contains(planner)) {
             ended.retain(|execution| *execution != planner);
             if project.status == ProjectStatus::Planning {
@@ -132,12 +140,13 @@ impl Store {
             started = self.start_tasks(&mut transaction, &mut project, cap).await?;
         }
         if started.has_more {
-            sqlx::query!("insert into project_signals (project_id) values ($1)", id.0)
-                .execute(&mut *transaction)
-                .await?;
+            leave_signal(&mut transaction, &[id.0]).await?;
         }
         let line = project.moves_the_line().then_some(project.tenant);
         project.save(&mut transaction).await?;
+        let taken: Vec<i64> = signals.iter().map(|signal| signal.id).collect();
+        // Rows that were put off meanwhile are looked at once more, which changes nothing.
+        strike_ends(&mut transaction, Reaction::Project, &taken).await?;
         transaction.commit().await?;
         Ok(Some(Advanced { started: started.runnable, line }))
     }

@@ -11,6 +11,7 @@ use sqlx::PgConnection;
 
 use super::{
     agents::{MAX_AGENTS, ProjectAgent, agents_of, insert_agents},
+    ends::leave_signal,
     locked::{Locked, begin},
     plan_rows::{PlanRows, insert_plan},
     read::{StoredTask, stored_phases, stored_tasks},
@@ -109,7 +110,7 @@ impl Store {
             project.note("plan_changed", json!({ "version": project.plan_version }));
         }
         let (version, status) = (project.plan_version, project.status);
-        sqlx::query!("insert into project_signals (project_id) values ($1)", id.0).execute(&mut *transaction).await?;
+        leave_signal(&mut transaction, &[id.0]).await?;
         project.save(&mut transaction).await?;
         transaction.commit().await?;
         Ok(Edited::Done { version, status })

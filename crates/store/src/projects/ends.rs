@@ -1,4 +1,4 @@
-//! Ends of the executions of a project, as its signals tell of them.
+//! Ends of the executions of a project: the reaction `project`.
 
 use std::collections::HashMap;
 
@@ -15,19 +15,39 @@ use super::{
 };
 use crate::StoreError;
 
-/// Most signals taken at a time.
+/// Most rows of `ends` in one look.
 const PORTION: i64 = 200;
 
-/// Takes signals of a project; returns the executions that ended.
-pub(super) async fn take_signals(connection: &mut PgConnection, id: ProjectId) -> Result<Vec<Uuid>, StoreError> {
-    let taken = sqlx::query_scalar!(
-        "delete from project_signals
-         where ctid = any (array(select ctid from project_signals where project_id = $1 limit $2))
-         returning execution_id",
+/// A reason to look at a project.
+pub(super) struct Signal {
+    /// Row of `ends`.
+    pub(super) id: i64,
+    /// Execution that ended.
+    pub(super) execution_id: Option<Uuid>,
+}
+
+/// Reads what a locked project has to look at. The transaction that looks strikes it.
+pub(super) async fn signals(connection: &mut PgConnection, id: ProjectId) -> Result<Vec<Signal>, StoreError> {
+    let due = sqlx::query_as!(
+        Signal,
+        "select id, execution_id from ends where project_id = $1 and 'project' = any (reactions) order by id limit $2",
         id.0,
         PORTION,
     );
-    Ok(taken.fetch_all(connection).await?.into_iter().flatten().collect())
+    Ok(due.fetch_all(connection).await?)
+}
+
+/// Leaves a row in `ends` for a change of a project that is no end, in the transaction of the change.
+pub(super) async fn leave_signal(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), StoreError> {
+    sqlx::query!(
+        "insert into ends (tenant_id, event, project_id, occurred_at, reactions, next_at)
+         select p.tenant_id, 'project.changed', p.id, t.now, '{project}', t.now
+         from projects p, (select longhaul_now() as now) t where p.id = any ($1)",
+        ids,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// Takes the plan that the planner made, or fails the project.

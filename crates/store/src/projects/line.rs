@@ -5,6 +5,7 @@
 
 use longhaul_shared::domain::{ProjectId, TenantId};
 
+use super::ends::leave_signal;
 use crate::{Store, StoreError};
 
 impl Store {
@@ -37,9 +38,6 @@ impl Store {
             noted as (
                 insert into project_events (project_id, seq, at, kind, data)
                 select id, event_seq, longhaul_now(), 'in_progress', '{}' from begun
-            ),
-            signals as (
-                insert into project_signals (project_id) select id from begun
             )
             select id from begun
             "#,
@@ -48,6 +46,7 @@ impl Store {
         )
         .fetch_all(&mut *transaction)
         .await?;
+        leave_signal(&mut transaction, &admitted).await?;
         transaction.commit().await?;
         Ok(admitted.into_iter().map(ProjectId).collect())
     }

@@ -1,6 +1,6 @@
 //! Projects (docs/adr/0053-projects.md): a goal, the plan of its tasks, and their executions. The end of an execution
-//! leaves a row in `project_signals`, in its own transaction (`longhaul_project_task_ends`); `Store::drive_project`
-//! takes those rows under the project's lock, records the ends and starts what is ready.
+//! leaves a row in `ends`, in its own transaction (docs/design/end.md), and so does a change by a person;
+//! `Store::drive_project` takes those rows under the project's lock, records the ends and starts what is ready.
 //!
 //! Lock order: the project, then executions. A tenant's line (an advisory lock) is taken with no project locked.
 

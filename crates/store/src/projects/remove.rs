@@ -76,9 +76,6 @@ impl Store {
             ),
             budget as (
                 delete from budgets b using gone where b.root_id = gone.id
-            ),
-            signals as (
-                delete from project_signals s using gone where s.project_id = gone.id
             )
             select count(*) as "n!" from gone
             "#,

@@ -5,6 +5,7 @@ use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
+    ends::leave_signal,
     locked::{Locked, begin},
     plan_rows::{Node, blocked},
 };
@@ -92,9 +93,6 @@ async fn reopen(connection: &mut PgConnection, id: ProjectId, tasks: &[&Row]) ->
              update project_phases p set open = p.open + c.n
              from (select phase, count(*)::int as n from unnest($3::int[]) as c (phase) group by phase) c
              where p.project_id = $1 and p.position = c.phase
-         ),
-         signal as (
-             insert into project_signals (project_id) values ($1)
          )
          update project_tasks
          set status = 'pending', is_ready = remaining_deps = 0, finished_at = null, failure_code = null
@@ -103,7 +101,7 @@ async fn reopen(connection: &mut PgConnection, id: ProjectId, tasks: &[&Row]) ->
         &keys,
         &phases,
     )
-    .execute(connection)
+    .execute(&mut *connection)
     .await?;
-    Ok(())
+    leave_signal(connection, &[id.0]).await
 }

@@ -4,6 +4,7 @@
 
 mod advance;
 mod catalogue;
+mod ends;
 mod firings;
 mod month;
 mod plan;

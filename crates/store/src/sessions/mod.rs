@@ -1,12 +1,13 @@
 //! Sessions (docs/adr/0045-sessions.md): a long-lived conversation with one agent. Each message of a caller becomes an
 //! execution; one of them has the session's turn, the others wait with `concurrency_limit`. The end of an execution
-//! gives the turn on, in its own transaction (`longhaul_session_turn_ends`).
+//! gives the turn on, in its own transaction (`longhaul_pass_turn`), or right after it if the session is locked.
 
 mod activity;
 mod fold;
 mod read;
 mod send;
 mod transcript;
+mod turn;
 
 pub use activity::{ActiveCall, Activity, NumberedTurn, SubAgent, TurnUnderWay};
 pub use fold::SessionMessage;

@@ -1,7 +1,7 @@
 -- Ends leases, many at once: finish, fail, park (retry included) and release, each with what its attempt last wrote.
 -- A cancel that came meanwhile turns everything but a finish into FAILED `cancelled`; a wake that came meanwhile
--- turns a park into runnable (core-rules 3, 17). The trigger `executions_slots` clears the slots that the execution
--- held; the caller hands them over.
+-- turns a park into runnable (core-rules 3, 17). All else that an end does is in `longhaul_execution_over`
+-- (docs/design/end.md); the caller hands over the slots that it cleared.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -125,12 +125,15 @@ waits as (
     -- There is none. Were there one all the same, the wait that it tells of is over, and this one must not fail for it.
     on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 ),
-closed as (
+open_request as materialized (
     -- By the statement's snapshot: a function call for every end would cost the hot path more than its worth. What is
     -- being written beside it is closed at its expiry.
-    update human_requests r set state = 'closed', decided_at = verdict.now
-    from verdict
-    where r.execution_id = verdict.id and r.state = 'waiting' and verdict.status <> 'IN_PROGRESS'
+    select r.id, verdict.now from verdict join human_requests r on r.execution_id = verdict.id
+    where r.state = 'waiting' and verdict.status <> 'IN_PROGRESS'
+    for update of r skip locked
+),
+closed as (
+    update human_requests r set state = 'closed', decided_at = o.now from open_request o where r.id = o.id
 ),
 no_deadline as (
     delete from deadlines d using verdict where d.execution_id = verdict.id and verdict.status <> 'IN_PROGRESS'
@@ -165,4 +168,8 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
 from verdict v
 where e.id = v.id
 returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id,
-    e.input_tokens + e.output_tokens as "tokens!", e.slot_keys, e.project_id
+    e.input_tokens + e.output_tokens as "tokens!", e.slot_keys,
+    e.finished_at is not null and (
+        e.project_id is not null or e.schedule_id is not null or e.session_id is not null or e.has_memory
+        or exists (select from end_subscriptions s where s.tenant_id = e.tenant_id)
+    ) as "is_followed!"

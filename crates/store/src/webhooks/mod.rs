@@ -1,12 +1,14 @@
 //! Webhooks: endpoints of tenants, and the outbox of what they are told (docs/adr/0056-webhooks.md).
 //!
-//! Invariants: the outbox row is written by the transaction of the transition that it tells of; one process at a time
-//! delivers to an endpoint; a row stays due until it was delivered, or 72 hours have passed.
+//! Invariants: a row of `ends` is written by the transaction of the transition that it tells of, and the reaction
+//! `webhook` makes a delivery of it for each endpoint; one process at a time delivers to an endpoint; a delivery stays
+//! due until it was delivered, or 72 hours have passed.
 
 mod channels;
 mod deliveries;
 mod endpoints;
 mod lanes;
+mod tell;
 
 use longhaul_shared::domain::TenantId;
 use strum::{EnumString, IntoStaticStr, VariantArray};

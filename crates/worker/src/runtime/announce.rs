@@ -28,6 +28,9 @@ pub(super) async fn announce_end(claimed: &Claimed, concluded: &Concluded, deps:
     let publisher = &deps.shared.publisher;
     publisher.look([claimed.id.0]);
     announce(&deps.shared, &concluded.woken);
+    if concluded.is_followed {
+        deps.shared.ended.send_replace(());
+    }
     if !concluded.status.is_terminal() {
         publisher.wake(&concluded.queue, claimed.id, concluded.wait_reason);
         return;

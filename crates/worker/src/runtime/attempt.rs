@@ -10,35 +10,31 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_agent::{
-    journal::{ExecutionScope, Journal, Parked, Writer, from_store},
+    journal::{ExecutionScope, Journal, Writer, from_store},
     lease::AttemptControl,
     probe::Point,
     suspects,
 };
 use longhaul_sdk::{ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::{
-    domain::{Decision, ProjectId, RetryPolicy, decide},
-    telemetry::metrics,
-};
+use longhaul_shared::{domain::RetryPolicy, telemetry::metrics};
 use longhaul_store::{
     StoreError,
     catalogue::definitions::PinnedVersions,
     database::retry::patiently,
     executions::{
         claims::Claimed,
-        outcomes::{Concluded, Conclusion, LeaseEnd, MAX_OUTPUT_BYTES},
+        outcomes::{Concluded, LeaseEnd},
     },
     history::journal::{JournalWrite, Loaded, StoredJournal},
 };
-use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
 use super::{
     announce::announce_end,
     attempt_telemetry::{attempt_span, note_agent, note_claim, note_end, note_lease_lost},
+    decide::{AttemptEnd, Wait, decide},
     definition_run::run_definition,
-    projects,
 };
 use crate::{contract, deps::AttemptDeps};
 
@@ -61,13 +57,10 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         let ended = attempt(&claimed, &control, &deps).await;
         let concluding = deps.concluding.acquire().await;
         drop((permit, in_use));
-        let (tokens, project) = Box::pin(conclude(&claimed, ended, started, &deps)).await;
+        let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         drop(concluding);
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());
         deps.shared.probe.at(Point::Concluded, claimed.id).await;
-        if let Some(project) = project {
-            Box::pin(projects::drive(&deps.shared, project)).await;
-        }
     })
     .instrument(attempt_span(&claimed, deps.writer.worker()))
     .await;
@@ -172,65 +165,41 @@ async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError
     }
 }
 
-/// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are
-/// known, and the project of which it ended a part.
-async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> (i64, Option<ProjectId>) {
+/// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are known.
+async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
     let Ended { outcome, journal, policy } = ended;
-    let Settled { outcome, write, wake_seq, parked, server, complaint } = settle(outcome, journal, claimed).await;
+    let (attempt, write) = settle(outcome, journal, claimed, started).await;
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
-    let decision = decide(outcome, &policy, claimed.retries, claimed.token.chance());
-    let conclusion = match decision {
-        Decision::Finish(output) => finish(output.to_string()),
-        Decision::Fail(failure) => Conclusion::Fail { failure },
-        Decision::Refuse { code, summary } => Conclusion::Refuse { code, summary, detail: complaint },
-        Decision::Retry { failure, delay } => Conclusion::Retry { failure, delay, wake_seq },
-        Decision::Park => match server {
-            // A wake of the execution's other wait ends this wait too.
-            Some((failure, delay)) => {
-                Conclusion::Reconnect { failure, delay, wake_seq: parked.map_or(wake_seq, |parked| parked.wake_seq) }
-            }
-            None => park(claimed, started.elapsed(), parked),
-        },
-        Decision::Cancel => Conclusion::Cancel,
-        Decision::Release => Conclusion::Release { drained: true },
-        Decision::Abandon => {
-            note_lease_lost();
-            tracing::warn!("attempt abandoned: its lease belongs to another");
-            return (0, None);
-        }
+    let Some(end) = decide(claimed.lease(), attempt, &policy, claimed.retries) else {
+        note_lease_lost();
+        tracing::warn!("attempt abandoned: its lease belongs to another");
+        return 0;
     };
-    match end_lease(claimed, conclusion, write, deps).await {
-        Ok((noted, concluded)) => {
-            note_end(&noted, concluded.status);
+    match end_lease(claimed, end.with(write.clone()), write, deps).await {
+        Ok((end, concluded)) => {
+            note_end(&end, concluded.status);
             announce_end(claimed, &concluded, deps).await;
-            let project = concluded.project.filter(|_| concluded.status.is_terminal());
-            (concluded.tokens - claimed.tokens, project)
+            concluded.tokens - claimed.tokens
         }
         Err(error) => {
             note_lease_lost();
             tracing::warn!(error = %error, "the end of the attempt was not accepted");
-            (0, None)
+            0
         }
     }
 }
 
-/// An attempt whose journal is committed, or ready to be committed with the end of its lease.
-struct Settled {
-    outcome: Step<ExecutionResult>,
-    /// Last write of a run that ended by itself.
-    write: Option<Arc<JournalWrite>>,
-    wake_seq: i32,
-    parked: Option<Parked>,
-    server: Option<(Failure, Duration)>,
-    complaint: Option<Value>,
-}
-
-/// Commits the rest of the journal. The last write of a successful run is left to the statement that ends the
+/// Commits the rest of the journal. The last write of a successful run is returned, for the statement that ends the
 /// lease (docs/adr/0041-one-commit-ends-a-run.md); the commit may change any other outcome.
-async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>>, claimed: &Claimed) -> Settled {
+async fn settle(
+    mut outcome: Step<ExecutionResult>,
+    journal: Option<Box<Journal>>,
+    claimed: &Claimed,
+    started: Instant,
+) -> (AttemptEnd, Option<Arc<JournalWrite>>) {
     let Some(mut journal) = journal else {
         let wake_seq = claimed.wake_seq;
-        return Settled { outcome, write: None, wake_seq, parked: None, server: None, complaint: None };
+        return (AttemptEnd { outcome, wake_seq, wait: None, server: None, complaint: None }, None);
     };
     if let Some(reason) = aborted(&outcome) {
         let kept = journal.keep_interrupted_reply();
@@ -250,25 +219,26 @@ async fn settle(mut outcome: Step<ExecutionResult>, journal: Option<Box<Journal>
             outcome = merge(outcome, error);
         }
     }
-    let (wake_seq, parked, server) = (journal.writer.wake_seq(), journal.writer.parked(), journal.servers.waiting());
-    Settled { outcome, write, wake_seq, parked, server, complaint: journal.writer.complaint().cloned() }
+    let writer = &journal.writer;
+    let wait = writer.parked().map(|parked| Wait {
+        reason: parked.waiting.reason,
+        // From now until an instant of the database's clock: the distance from the claim, minus the time held since.
+        time: parked.waiting.until.map(|until| time_until(claimed, until).saturating_sub(started.elapsed())),
+        wake_seq: parked.wake_seq,
+    });
+    let (wake_seq, server, complaint) = (writer.wake_seq(), journal.servers.waiting(), writer.complaint().cloned());
+    (AttemptEnd { outcome, wake_seq, wait, server, complaint }, write)
 }
 
-/// Ends the lease together with its last write. Returns the accepted conclusion without its output, which may be
-/// large.
+/// Ends the lease together with its last write. Returns the accepted end.
 async fn end_lease(
     claimed: &Claimed,
-    conclusion: Conclusion,
+    end: LeaseEnd,
     write: Option<Arc<JournalWrite>>,
     deps: &AttemptDeps,
-) -> Result<(Conclusion, Concluded), StoreError> {
-    let end = |conclusion, write| {
-        let (id, token, attempt) = (claimed.id, claimed.token, claimed.attempt);
-        deps.writer.conclude(LeaseEnd { id, token, attempt, conclusion, write })
-    };
-    let is_finish = matches!(conclusion, Conclusion::Finish { .. });
-    let noted = if is_finish { Conclusion::Finish { output: String::new() } } else { conclusion.clone() };
-    match end(conclusion, write.clone()).await {
+) -> Result<(Arc<LeaseEnd>, Concluded), StoreError> {
+    let end = Arc::new(end);
+    match deps.writer.conclude(end.clone()).await {
         Err(StoreError::Rejected(error)) => {
             // A repeated attempt would fail here again, without end.
             tracing::error!(error = %error, "the store refused the end of an attempt");
@@ -278,29 +248,11 @@ async fn end_lease(
                 tracing::error!(error = %error, "the store refused the last write of an attempt");
             }
             let failure = Failure::permanent(FailureCode::INTERNAL_ERROR, "the result could not be stored");
-            let failed = Conclusion::Fail { failure };
-            end(failed.clone(), None).await.map(|concluded| (failed, concluded))
+            let failed = Arc::new(claimed.lease().fail(&failure));
+            deps.writer.conclude(failed.clone()).await.map(|concluded| (failed, concluded))
         }
-        concluded => concluded.map(|concluded| (noted, concluded)),
+        concluded => concluded.map(|concluded| (end, concluded)),
     }
-}
-
-/// A wait from now until an instant of the database's clock: the distance from the claim, minus the time held
-/// since.
-fn park(claimed: &Claimed, held_for: Duration, parked: Option<Parked>) -> Conclusion {
-    // Without a wait the execution is runnable at once.
-    let Some(Parked { waiting, wake_seq }) = parked else { return Conclusion::Release { drained: false } };
-    let wait = waiting.until.map(|until| time_until(claimed, until).saturating_sub(held_for));
-    Conclusion::Park { reason: waiting.reason, wait, wake_seq }
-}
-
-/// Fails an execution whose output is too large to be stored.
-fn finish(output: String) -> Conclusion {
-    if output.len() <= MAX_OUTPUT_BYTES {
-        return Conclusion::Finish { output };
-    }
-    let summary = format!("the output is {} bytes long; at most {MAX_OUTPUT_BYTES} are stored", output.len());
-    Conclusion::Fail { failure: Failure::permanent(FailureCode::INTERNAL_ERROR, summary) }
 }
 
 /// Error text for unanswered calls, if the execution ends with them.
@@ -328,17 +280,4 @@ fn merge(outcome: Step<ExecutionResult>, error: StepError) -> Step<ExecutionResu
 /// Time from the claim to `until`. Both are of the database's clock, so this machine's clock does not matter.
 fn time_until(claimed: &Claimed, until: DateTime<Utc>) -> Duration {
     (until - claimed.claimed_at).to_std().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn output_above_the_limit_fails_with_its_size() {
-        assert!(matches!(finish("x".repeat(MAX_OUTPUT_BYTES)), Conclusion::Finish { .. }));
-        let Conclusion::Fail { failure, .. } = finish("x".repeat(MAX_OUTPUT_BYTES + 1)) else { panic!("not failed") };
-        assert_eq!(failure.code, FailureCode::INTERNAL_ERROR);
-        assert!(failure.summary.starts_with("the output is 16777217 bytes long"), "{}", failure.summary);
-    }
 }

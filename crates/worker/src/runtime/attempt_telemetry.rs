@@ -10,7 +10,10 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     catalogue::definitions::PinnedVersions,
-    executions::{claims::Claimed, outcomes::Conclusion},
+    executions::{
+        claims::Claimed,
+        outcomes::{AttemptOutcome, LeaseEnd},
+    },
     fleet::maintenance::{LostAttempt, Reaped},
 };
 use tracing::Span;
@@ -87,53 +90,32 @@ pub(super) fn note_claim(claimed: &Claimed) {
     }
 }
 
-/// Reports the stored status, not the conclusion: a cancel in between ends a retry, a park or a failure.
-pub(super) fn note_end(conclusion: &Conclusion, status: ExecutionStatus) {
-    match (status, conclusion) {
-        (ExecutionStatus::Finished, _) => {
+/// Reports the stored status, not the end that was asked for: a cancel in between ends a retry, a park or a failure.
+pub(super) fn note_end(end: &LeaseEnd, status: ExecutionStatus) {
+    match (status, end.outcome(), end.failure()) {
+        (ExecutionStatus::Finished, ..) => {
             metrics::executions_ended(None, 1);
             tracing::info!("execution finished");
         }
-        (ExecutionStatus::Failed, Conclusion::Fail { failure, .. }) => {
-            trace::fail(&Span::current(), failure.code.as_str());
-            metrics::executions_ended(Some(failure.class), 1);
-            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, "execution failed");
+        (ExecutionStatus::Failed, AttemptOutcome::Failed, Some((class, code))) => {
+            trace::fail(&Span::current(), code);
+            metrics::executions_ended(Some(class), 1);
+            tracing::info!(failure.class = %class, failure.code = code, "execution failed");
         }
-        (ExecutionStatus::Failed, Conclusion::Refuse { code, .. }) => {
-            trace::fail(&Span::current(), code.as_str());
-            metrics::executions_ended(Some(FailureClass::Permanent), 1);
-            tracing::info!(failure.code = %code, "execution failed");
-        }
-        (
-            ExecutionStatus::Failed,
-            Conclusion::Cancel
-            | Conclusion::Finish { .. }
-            | Conclusion::Retry { .. }
-            | Conclusion::Reconnect { .. }
-            | Conclusion::Park { .. }
-            | Conclusion::Release { .. },
-        ) => {
+        (ExecutionStatus::Failed, ..) => {
             metrics::executions_ended(Some(FailureClass::Permanent), 1);
             tracing::info!("execution cancelled");
         }
-        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Retry { failure, delay, .. }) => {
-            trace::fail(&Span::current(), failure.code.as_str());
-            metrics::retry_scheduled(failure.class);
-            tracing::info!(failure.class = %failure.class, failure.code = %failure.code, delay = ?delay, "attempt will be retried");
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, AttemptOutcome::Retrying, Some((class, code))) => {
+            trace::fail(&Span::current(), code);
+            metrics::retry_scheduled(class);
+            let delay = end.wait().and_then(|(_, delay)| delay).unwrap_or_default();
+            tracing::info!(failure.class = %class, failure.code = code, delay = ?delay, "attempt will be retried");
         }
-        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Reconnect { failure, delay, .. }) => {
-            tracing::info!(failure.code = %failure.code, delay = ?delay, "the execution waits for a tool server");
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, AttemptOutcome::Parked, failure) => {
+            let reason = end.wait().map_or("worker", |(reason, _)| reason);
+            tracing::info!(wait.reason = reason, failure.code = failure.map(|(_, code)| code), "execution parked");
         }
-        (ExecutionStatus::Pending | ExecutionStatus::InProgress, Conclusion::Park { reason, .. }) => {
-            tracing::info!(wait.reason = %reason, "execution parked");
-        }
-        (
-            ExecutionStatus::Pending | ExecutionStatus::InProgress,
-            Conclusion::Finish { .. }
-            | Conclusion::Fail { .. }
-            | Conclusion::Refuse { .. }
-            | Conclusion::Cancel
-            | Conclusion::Release { .. },
-        ) => tracing::info!("execution handed back"),
+        (ExecutionStatus::Pending | ExecutionStatus::InProgress, ..) => tracing::info!("execution handed back"),
     }
 }

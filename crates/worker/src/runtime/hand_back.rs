@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_store::{
-    executions::outcomes::{Conclusion, LeaseEnd},
-    fleet::lease_writer::LeaseWriter,
-};
+use longhaul_store::{executions::outcomes::LeaseEnd, fleet::lease_writer::LeaseWriter};
 
 use super::{announce::announce, attempt::Lease};
 use crate::deps::{AttemptDeps, Deps};
@@ -13,22 +10,23 @@ use crate::deps::{AttemptDeps, Deps};
 /// Hands back leases that were claimed and never started, because the worker drains.
 pub(super) async fn release_unstarted(leases: Vec<Lease>, deps: AttemptDeps) {
     let released = leases.iter().map(async |Lease { claimed, .. }| {
-        let conclusion = Conclusion::Release { drained: true };
-        let (id, token, attempt) = (claimed.id, claimed.token, claimed.attempt);
-        if hand_back(LeaseEnd { id, token, attempt, conclusion, write: None }, &deps.shared, &deps.writer).await {
+        if hand_back(claimed.lease().drain(), &deps.shared, &deps.writer).await {
             deps.shared.shares.end(claimed.tenant_id, claimed.charged, 0, Duration::ZERO);
         }
-        deps.held.leave(id, token);
+        deps.held.leave(claimed.id, claimed.token);
     });
     futures::future::join_all(released).await;
 }
 
 /// Commits and announces the end of a lease. Returns false if it was not accepted.
 pub(super) async fn hand_back(end: LeaseEnd, deps: &Deps, writer: &LeaseWriter) -> bool {
-    let id = end.id;
+    let id = end.id();
     match writer.conclude(end).await {
         Ok(concluded) => {
             announce(deps, &concluded.woken);
+            if concluded.is_followed {
+                deps.ended.send_replace(());
+            }
             deps.publisher.wake(&concluded.queue, id, concluded.wait_reason);
             true
         }

@@ -8,9 +8,12 @@ use longhaul_llm::health;
 use longhaul_queue::QueueOptions;
 use longhaul_sdk::Interrupt;
 use longhaul_shared::{config::WorkerConfig, domain::WorkerId};
-use longhaul_store::fleet::{
-    lease_writer::LeaseWriter,
-    workers::{HeartbeatConnection, WorkerRecord},
+use longhaul_store::{
+    ends::Line,
+    fleet::{
+        lease_writer::LeaseWriter,
+        workers::{HeartbeatConnection, WorkerRecord},
+    },
 };
 use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -20,6 +23,7 @@ use super::{
     heartbeat::{ExecutorTick, Heartbeat, HeartbeatTimes},
     held_leases::HeldLeases,
     maintenance::{reap::reap, reconcile, sweep::sweep},
+    reactions,
     readiness::Readiness,
     serves::Serves,
 };
@@ -120,6 +124,7 @@ impl Process {
             () = lease.lost() => return Ok(IdentityEnd::LeaseLost),
             () = overlong_drain(shutdown, self.config.drain, &held) => {}
         }
+        self.react_to_last_ends().await;
         last_entries.cancel();
         if tokio::time::timeout(SIGN_OFF_LIMIT, books).await.is_err() {
             tracing::debug!("what became of the last model calls was not written down in time");
@@ -127,6 +132,16 @@ impl Process {
         self.sign_off(id).await;
         tracing::info!(worker.id = %id, "worker drained");
         Ok(IdentityEnd::Drained)
+    }
+
+    /// Reacts to what this worker ended last: it may be the only worker of the fleet.
+    async fn react_to_last_ends(&self) {
+        let reacting = reactions::react_to_ends(&self.deps, Line::First);
+        match tokio::time::timeout(SIGN_OFF_LIMIT, reacting).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(error = %error, "the last ends are left to another worker"),
+            Err(_) => tracing::debug!("the last ends are left to another worker"),
+        }
     }
 
     /// Retires the worker's row, so that others need not wait for the lease to expire. Not worth a long wait.
@@ -173,6 +188,10 @@ impl Process {
         let mut services = JoinSet::new();
         services.spawn(reap(self.deps.clone(), lease.clone(), self.config.clone()));
         services.spawn(sweep(self.deps.clone(), self.config.clone()));
+        services.spawn({
+            let deps = self.deps.clone();
+            async move { reactions::follow(&deps, deps.ended.subscribe()).await }
+        });
         services.spawn(health::watch(self.deps.health.clone()));
         services.spawn(reconcile::exchange_usage(self.deps.clone()));
         services.spawn(reconcile::refresh_serves(self.deps.clone(), self.serves.clone(), writer.worker()));

@@ -17,7 +17,6 @@ use longhaul_store::executions::budgets::{CallPrice, Caps, Reservation, Reserved
 use longhaul_store::executions::children::SpawnRefused;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::control::Cancelled;
-use longhaul_store::executions::outcomes::{Conclusion, LeaseEnd};
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use longhaul_store::history::journal::{JournalWrite, StepKind::Turn};
 use longhaul_store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
@@ -440,13 +439,12 @@ impl Walk {
 
     async fn conclude(&self, lease: LeaseName, ending: Ending) -> Reply {
         let (worker, claimed) = self.lease(lease);
-        let conclusion = match ending.verb {
-            Verb::Finish => Conclusion::Finish { output: "1".into() },
-            Verb::Cancel => Conclusion::Cancel,
-            Verb::Release => Conclusion::Release { drained: false },
-            Verb::Park(Wait::Backoff, wake_seq) => {
-                Conclusion::Retry { failure: transient(), delay: Duration::ZERO, wake_seq: wake_seq.into() }
-            }
+        let lease_key = claimed.lease();
+        let end = match ending.verb {
+            Verb::Finish => lease_key.finish("1".into()),
+            Verb::Cancel => lease_key.cancel(),
+            Verb::Release => lease_key.release(),
+            Verb::Park(Wait::Backoff, wake_seq) => lease_key.retry(&transient(), Duration::ZERO, wake_seq.into()),
             Verb::Park(wait, wake_seq) => {
                 let reason = match wait {
                     Wait::Approval => WaitReason::Approval,
@@ -454,12 +452,11 @@ impl Walk {
                     Wait::Budget => WaitReason::Budget,
                     Wait::Worker | Wait::Backoff | Wait::Slot => panic!("{}", self.told("nobody parks so")),
                 };
-                Conclusion::Park { reason, wait: None, wake_seq: wake_seq.into() }
+                lease_key.park(reason, None, wake_seq.into())
             }
         };
         let write = ending.write.map(|write| Arc::new(self.write(lease, write)));
-        let end = LeaseEnd { id: claimed.id, token: claimed.token, attempt: claimed.attempt, conclusion, write };
-        match worker.writer.conclude(end).await {
+        match worker.writer.conclude(end.with(write)).await {
             Ok(_) => Reply::Concluded,
             Err(StoreError::LeaseLost | StoreError::LeaseStale) => Reply::Lost,
             Err(error) => panic!("{}", self.told(&error.to_string())),

@@ -353,6 +353,17 @@ pub fn api_request(route: &str, method: &'static str, status: u16, took: Duratio
     histogram!("longhaul_api_request_duration_seconds", &labels).record(took.as_secs_f64());
 }
 
+/// A reaction to an end failed, and is tried again later.
+pub fn reaction_failed(reaction: &'static str) {
+    counter!("longhaul_reaction_failures_total", "reaction" => reaction).increment(1);
+}
+
+/// How far a reaction is behind: the time since its oldest row became due, and rows whose reaction failed.
+pub fn reaction_backlog(reaction: &'static str, late: Duration, failing: u64) {
+    gauge!("longhaul_reaction_late_seconds", "reaction" => reaction).set(late.as_secs_f64());
+    gauge!("longhaul_reactions_failing", "reaction" => reaction).set(failing as f64);
+}
+
 /// An attempt to deliver to a webhook.
 pub fn webhook_attempt(outcome: &'static str) {
     counter!("longhaul_webhooks_attempts_total", "outcome" => outcome).increment(1);

@@ -297,6 +297,25 @@ pub const METRICS: &[Metric] = &[
         "duration of a request, by route, method and status",
     ),
     metric(
+        "longhaul_reaction_failures_total",
+        Kind::Counter,
+        &["reaction"],
+        "reactions to ends that failed, by reaction",
+    ),
+    metric(
+        "longhaul_reaction_late_seconds",
+        Kind::Gauge,
+        &["reaction"],
+        "time since the oldest end became due for a reaction, by reaction; measured every 30 seconds by one worker, \
+         exported by all",
+    ),
+    metric(
+        "longhaul_reactions_failing",
+        Kind::Gauge,
+        &["reaction"],
+        "ends whose reaction failed and is tried again, by reaction, up to 1,000",
+    ),
+    metric(
         "longhaul_webhooks_attempts_total",
         Kind::Counter,
         &["outcome"],

@@ -55,6 +55,8 @@ fn everything_happens() {
     oldest_snapshot(MOMENT, true);
     api_request("/v1/executions", "POST", 201, Duration::from_millis(3));
     webhook_attempt("delivered");
+    reaction_failed("webhook");
+    reaction_backlog("webhook", Duration::from_secs(1), 1);
     webhooks_given_up(1);
     webhooks_disabled("gone", 1);
     streams_open(1);

@@ -48,7 +48,11 @@ pub(super) async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
 }
 
 pub(super) async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
-    look(deps, &deps.store.end_overdue(CHUNK).await?);
+    let ended = deps.store.end_overdue(CHUNK).await?;
+    if !ended.is_empty() {
+        deps.ended.send_replace(());
+    }
+    look(deps, &ended);
     Ok(())
 }
 
@@ -69,6 +73,18 @@ pub(super) async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Lets approved projects run where there is a place, tenant by tenant.
+pub(super) async fn admit_projects(deps: &Deps) -> Result<(), StoreError> {
+    let mut failed = None;
+    for tenant in deps.store.lines_with_room(deps.max_running_projects).await? {
+        match deps.store.drive_line(tenant, deps.max_running_projects).await {
+            Ok(started) => announce(deps, &started),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    failed.map_or(Ok(()), Err)
 }
 
 pub(super) async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreError> {

@@ -55,6 +55,9 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
                 None => deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker)),
             }
         }
+        if reaped.iter().any(|one| one.failure_code.is_some()) {
+            deps.ended.send_replace(());
+        }
         if !reaped.is_empty() {
             // The slots of reaped executions are free.
             announce(deps, &deps.store.sweep_slots(CHUNK).await?);

@@ -9,7 +9,7 @@ use longhaul_shared::{
     telemetry::metrics,
 };
 use longhaul_store::{
-    executions::outcomes::{Conclusion, LeaseEnd},
+    executions::outcomes::LeaseKey,
     fleet::{lease_writer::LeaseWriter, workers::HeldLease},
 };
 
@@ -58,10 +58,8 @@ pub(crate) async fn reconcile(
                 None if lease.is_settled && held.give_up(lease.id, lease.token) => {
                     metrics::unheld_lease();
                     tracing::warn!(execution.id = %lease.id, "a lease nobody holds is handed back");
-                    let conclusion = Conclusion::Release { drained: false };
-                    let (id, token, attempt) = (lease.id, lease.token, lease.attempt);
-                    let end = LeaseEnd { id, token, attempt, conclusion, write: None };
-                    hand_back(end, &deps, &writer).await;
+                    let key = LeaseKey { id: lease.id, token: lease.token };
+                    hand_back(key.release(), &deps, &writer).await;
                 }
                 None => {}
             }
@@ -75,7 +73,11 @@ async fn end_own(deps: &Deps, leases: &[HeldLease]) {
     let overdue: Vec<ExecutionId> = leases.iter().filter(is_overdue).map(|lease| lease.id).collect();
     match deps.store.trouble().on_one_server(deps.store.end_held(&overdue, OVERDUE_GRACE)).await {
         // Their attempts lose the lease at their next write.
-        Ok(ended) => look(deps, &ended),
+        Ok(ended) if ended.is_empty() => {}
+        Ok(ended) => {
+            deps.ended.send_replace(());
+            look(deps, &ended);
+        }
         Err(error) => tracing::warn!(error = %error, "overdue executions of this worker were not ended"),
     }
 }

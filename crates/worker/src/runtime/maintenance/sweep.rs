@@ -7,14 +7,14 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use longhaul_shared::config::{QuarantineConfig, WorkerConfig};
 use longhaul_store::{
-    StoreError, fleet::duties::DoneDuty, providers::breakers::COUNT_WORKERS, quarantine::QuarantineRules,
+    StoreError, ends::Line, fleet::duties::DoneDuty, providers::breakers::COUNT_WORKERS, quarantine::QuarantineRules,
 };
 use serde_json::Value;
 
-use super::super::projects::{admit, drive_due};
+use super::super::reactions;
 use super::{
     duties::{
-        announced, cancel_descendants, count_waiting, count_workers, end_neglected, end_overdue,
+        admit_projects, announced, cancel_descendants, count_waiting, count_workers, end_neglected, end_overdue,
         forget_idempotency_keys, forget_old_episodes, look_for_alarms, park_unserved, republish, show_alarms,
         show_backlogs, show_waiting, tend_quarantine, update_memory, wake_due,
     },
@@ -107,7 +107,7 @@ const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value
 }
 
 /// Duties of the sweep, in order of execution.
-const DUTIES: [Duty; 33] = [
+const DUTIES: [Duty; 36] = [
     // Before the waits of their executions, which end at the same time: no reader must find an overdue request
     // still waiting.
     each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
@@ -120,8 +120,10 @@ const DUTIES: [Duty; 33] = [
     each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
     each_tick("advance schedules", |deps, _| Box::pin(advance_schedules(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
-    each_tick("drive projects", |deps, _| Box::pin(drive_due(deps))),
-    each(FALLBACK_EVERY, "admit projects", |deps, _| Box::pin(admit(deps))),
+    each_tick("react to ends", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::First))),
+    each_tick("react again", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::Again))),
+    each_tick("end late projects", |deps, _| Box::pin(deps.store.signal_late_projects(CHUNK))),
+    each(FALLBACK_EVERY, "admit projects", |deps, _| Box::pin(admit_projects(deps))),
     each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
     each(FALLBACK_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
     each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
@@ -156,6 +158,7 @@ const DUTIES: [Duty; 33] = [
     each(SERVE_KEYS_EVERY, "forget serve keys", |deps, _| {
         Box::pin(async { deps.store.forget_serve_keys(KEEP_SERVE_KEYS).await.map(drop) })
     }),
+    told(ALARMS_EVERY, "count reactions", |deps| Box::pin(reactions::count_backlogs(deps)), reactions::show_backlogs),
     told(ALARMS_EVERY, "count what waits", |deps| Box::pin(count_waiting(deps)), show_waiting),
     told(ALARMS_EVERY, "look for alarms", |deps| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
