@@ -38,18 +38,13 @@ fn policies_and_interrupts_keep_the_turn() {
 }
 
 #[test]
-fn session_locked_before_execution_deadlocks() {
-    fails(Scenario::policies(), Broken::SessionFirst, &[must::NO_DEADLOCK]);
-}
-
-#[test]
 fn turn_read_without_recheck_is_stale() {
     fails(Scenario::queues(), Broken::UncheckedTurn, &[must::TURN_LIVES, must::ONE_TURN]);
 }
 
 #[test]
-fn queued_end_that_locks_the_session_deadlocks() {
-    fails(Scenario::queues(), Broken::QueuedLocksSession, &[must::NO_DEADLOCK]);
+fn end_beside_a_locked_session_must_leave_a_row() {
+    fails(Scenario::queues(), Broken::ForgottenTurn, &[must::TURN_LIVES]);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use stateright::{Model, Property};
 
 use super::{
     Scenario, State, Status, properties,
-    transaction::{Phase, Row, Step, Task, Transaction},
+    transaction::{Commit, Phase, Row, Step, Task, Transaction},
 };
 
 /// One atomic transition.
@@ -81,6 +81,9 @@ impl Machine {
         if state.left.interrupts > 0 {
             begin(Task::Interrupt);
         }
+        if let Some(ended) = state.left_behind {
+            begin(Task::HandOver(ended));
+        }
         for message in state.indexes() {
             let status = state.message(message).status;
             if status == Status::Unsent {
@@ -103,7 +106,7 @@ impl Machine {
         let transaction = &state.under_way[at];
         match transaction.step(&self.scenario, state) {
             Step::Lock(row, _) if !transaction.skips(row) => holder(state, row, at),
-            Step::Lock(..) | Step::To(_) | Step::Restart | Step::Over | Step::Commit(_) => None,
+            Step::Lock(..) | Step::TryLock(..) | Step::To(_) | Step::Restart | Step::Over | Step::Commit(_) => None,
         }
     }
 
@@ -166,21 +169,29 @@ impl Machine {
         match transaction.step(&self.scenario, state) {
             Step::To(phase) => state.under_way[at].phase = phase,
             Step::Lock(row, _) if holder(state, row, at).is_some() => drop(state.under_way.remove(at)),
-            Step::Lock(row, phase) => {
-                let own = &mut state.under_way[at];
-                own.phase = phase;
-                own.held.push(row);
-                own.held.sort_unstable();
-            }
+            Step::Lock(row, phase) => lock(&mut state.under_way[at], row, phase),
+            Step::TryLock(row, _, otherwise) if holder(state, row, at).is_some() => match otherwise {
+                Some(commit) => self.commit(state, at, commit),
+                None => drop(state.under_way.remove(at)),
+            },
+            Step::TryLock(row, phase, _) => lock(&mut state.under_way[at], row, phase),
             Step::Restart => {
                 state.under_way[at] = Transaction { phase: Phase::Begun, ..Transaction::new(transaction.task) }
             }
             Step::Over => drop(state.under_way.remove(at)),
-            Step::Commit(commit) => {
-                state.under_way.remove(at);
-                transaction.write(&self.scenario, state, commit);
-                state.under_way.extend(transaction.second(&self.scenario, state, commit));
-            }
+            Step::Commit(commit) => self.commit(state, at, commit),
         }
     }
+
+    fn commit(&self, state: &mut State, at: usize, commit: Commit) {
+        let transaction = state.under_way.remove(at);
+        transaction.write(&self.scenario, state, commit);
+        state.under_way.extend(transaction.second(&self.scenario, state, commit));
+    }
+}
+
+fn lock(transaction: &mut Transaction, row: Row, phase: Phase) {
+    transaction.phase = phase;
+    transaction.held.push(row);
+    transaction.held.sort_unstable();
 }

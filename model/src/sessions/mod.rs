@@ -1,5 +1,5 @@
 //! Messages of a session take turns (docs/adr/0045-sessions.md): `Store::send_message`, `Store::interrupt_session`,
-//! the ends of executions, and the trigger `longhaul_session_turn_ends`.
+//! the ends of executions with `longhaul_pass_turn`, and the reaction `session` where an end found the session locked.
 //!
 //! A message is a transaction of several statements, unlike the statements of [`statement`](crate::statement). It takes
 //! one lock after the other, and its writes become visible when it commits. Each read sees everything that was
@@ -33,15 +33,13 @@ impl Policy {
 /// A rule that is left out; the checker must find the fault that it prevents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Broken {
-    /// A message locks the session before the execution that has the turn.
-    SessionFirst,
     /// A message trusts the turn that it read before it had the locks.
     UncheckedTurn,
-    /// The end of a queued execution locks the session too.
-    QueuedLocksSession,
+    /// An end that finds the session locked leaves no row for the reaction.
+    ForgottenTurn,
     /// The turn is given to a message that was queued when the line was read, and may have ended since.
     BlindHandOver,
-    /// The turn is given on in a transaction after the one that ends the execution.
+    /// The turn is given on in a transaction after the one that ends the execution, which leaves no row for it.
     HandOverApart,
     /// A policy cancels in a transaction after the one that stores its message.
     CancelApart,
@@ -161,6 +159,8 @@ pub struct State {
     pub running: Option<u8>,
     /// `sessions.turns`.
     pub turns: u8,
+    /// Ended execution whose turn the reaction `session` passes on: its row in `ends`.
+    pub left_behind: Option<u8>,
     /// Transactions under way, sorted: their order of start makes no difference.
     pub under_way: Vec<Transaction>,
     pub left: Left,
@@ -175,6 +175,7 @@ impl State {
             messages: vec![message; scenario.messages.len()],
             running: None,
             turns: 0,
+            left_behind: None,
             under_way: Vec::new(),
             left: Left {
                 cancels: scenario.cancels,

@@ -7,8 +7,8 @@ use crate::properties::SOME_FINISH;
 
 /// One execution of a session runs at a time.
 pub const ONE_TURN: &str = "an execution that runs or may run has the session's turn";
-/// The end of an execution and the hand-over of its turn are one.
-pub const TURN_LIVES: &str = "the turn belongs to an execution that runs or may run, if a message is open";
+/// The end of an execution passes its turn on, or leaves a row for the reaction that does.
+pub const TURN_LIVES: &str = "the turn belongs to an execution that runs or may run, or is about to pass on";
 /// Messages are answered in the order of their arrival.
 pub const IN_ORDER: &str = "no message overtakes one that is queued";
 /// A message and the effect of its policy are one.
@@ -24,7 +24,7 @@ pub(super) fn all() -> Vec<Property<Machine>> {
             state.indexes().all(|at| !may_run(state.message(at)) || state.running == Some(at))
         }),
         Property::always(TURN_LIVES, |_, state: &State| match state.running {
-            Some(running) => may_run(state.message(running)),
+            Some(running) => may_run(state.message(running)) || state.left_behind == Some(running),
             None => state.next_in_line(0).is_none(),
         }),
         Property::always(IN_ORDER, |_, state: &State| {

@@ -23,7 +23,7 @@ pub enum Task {
     End(u8),
     /// `sql/reap.sql`, after the death of its worker.
     Reap(u8),
-    /// Gives the turn of an ended execution on (broken twin).
+    /// `Store::pass_turn`: the reaction gives the turn of an ended execution on.
     HandOver(u8),
     /// Cancels `running` for the policy of `by` (broken twin).
     Stop { by: u8, running: u8 },
@@ -72,6 +72,9 @@ pub(super) enum Step {
     To(Phase),
     /// It waits for this row, locks it, and moves to this phase.
     Lock(Row, Phase),
+    /// It locks this row and moves to this phase; if another transaction has the row, it commits this instead, or ends
+    /// without a write.
+    TryLock(Row, Phase, Option<Commit>),
     /// It releases its locks and begins again.
     Restart,
     /// It ends without a write.
@@ -88,10 +91,12 @@ pub(super) struct Commit {
     pub(super) turn: Option<Option<u8>>,
     /// Execution that is cancelled and held by a worker.
     pub(super) asks: Option<u8>,
+    /// True if the execution that ends leaves a row for the reaction.
+    pub(super) leaves: bool,
 }
 
 impl Commit {
-    const NOTHING: Self = Self { ends: None, turn: None, asks: None };
+    const NOTHING: Self = Self { ends: None, turn: None, asks: None, leaves: false };
 }
 
 impl Transaction {
@@ -113,16 +118,22 @@ impl Transaction {
                 }
                 Task::HandOver(ended) => Step::To(Phase::Ending(ended)),
             },
-            Phase::Read(_) | Phase::First(_) => self.lock_both(scenario),
+            Phase::Read(_) | Phase::First(_) => self.lock_both(),
             Phase::Both(seen) if seen != state.running && !scenario.is(Broken::UncheckedTurn) => Step::Restart,
             Phase::Both(seen) => self.decide(scenario, state, seen),
             Phase::Locked => self.own(state),
             Phase::Ending(own) => {
                 let is_apart = scenario.is(Broken::HandOverApart) && !matches!(self.task, Task::HandOver(_));
-                let has_turn = state.running == Some(own) || scenario.is(Broken::QueuedLocksSession);
-                match has_turn && !is_apart {
-                    true => Step::Lock(Row::Session, Phase::Turn(own)),
-                    false => Step::Commit(Commit { ends: Some(own), ..Commit::NOTHING }),
+                let end = Commit { ends: Some(own), ..Commit::NOTHING };
+                let later = match self.task {
+                    Task::HandOver(_) => None,
+                    Task::Send(_) | Task::Interrupt | Task::Cancel(_) | Task::End(_) | Task::Reap(_) | Task::Stop { .. } => {
+                        Some(Commit { leaves: !scenario.is(Broken::ForgottenTurn), ..end })
+                    }
+                };
+                match state.running == Some(own) && !is_apart {
+                    true => Step::TryLock(Row::Session, Phase::Turn(own), later),
+                    false => Step::Commit(end),
                 }
             }
             Phase::Turn(own) if state.running != Some(own) => {
@@ -131,7 +142,7 @@ impl Transaction {
             Phase::Turn(own) => Step::To(self.giving(state, own, 0)),
             // The message of this transaction is visible to no other, and so is its row.
             Phase::Giving { ended, next } if next.is_none() || self.task == Task::Send(next.unwrap_or(u8::MAX)) => {
-                Step::Commit(Commit { ends: Some(ended), turn: Some(next), asks: None })
+                Step::Commit(Commit { ends: Some(ended), turn: Some(next), ..Commit::NOTHING })
             }
             Phase::Giving { ended, next } => {
                 let next = next.unwrap_or(u8::MAX);
@@ -140,7 +151,7 @@ impl Transaction {
             Phase::Given { ended, next } => {
                 let Message { status, number, .. } = state.message(next);
                 match status == Status::Queued || scenario.is(Broken::BlindHandOver) {
-                    true => Step::Commit(Commit { ends: Some(ended), turn: Some(Some(next)), asks: None }),
+                    true => Step::Commit(Commit { ends: Some(ended), turn: Some(Some(next)), ..Commit::NOTHING }),
                     false => Step::To(self.giving(state, ended, number)),
                 }
             }
@@ -148,14 +159,10 @@ impl Transaction {
     }
 
     /// The execution that has the turn, then the session.
-    fn lock_both(&self, scenario: &Scenario) -> Step {
-        let is_reversed = scenario.is(Broken::SessionFirst);
+    fn lock_both(&self) -> Step {
         match self.phase {
-            Phase::Read(seen) if is_reversed => Step::Lock(Row::Session, Phase::First(seen)),
             Phase::Read(Some(seen)) => Step::Lock(Row::Execution(seen), Phase::First(Some(seen))),
             Phase::Read(None) => Step::To(Phase::First(None)),
-            Phase::First(Some(seen)) if is_reversed => Step::Lock(Row::Execution(seen), Phase::Both(Some(seen))),
-            Phase::First(None) if is_reversed => Step::To(Phase::Both(None)),
             Phase::First(seen) => Step::Lock(Row::Session, Phase::Both(seen)),
             Phase::Begun
             | Phase::Both(_)
@@ -241,6 +248,7 @@ impl Transaction {
         }
         if let Some(ended) = commit.ends {
             state.message_mut(ended).status = Status::Ended;
+            state.left_behind = state.left_behind.filter(|left| *left != ended).or(commit.leaves.then_some(ended));
         }
         if let Some(turn) = commit.turn {
             state.running = turn;

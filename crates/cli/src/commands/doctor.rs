@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CLOCK_SECONDS: f64 = 2.0;
 /// Items set aside that are named.
 const SHOWN_ITEMS: i64 = 5;
+/// Time that a reaction may be behind.
+const LATE_SECONDS: f64 = 10.0;
 
 /// Check settings, database, Redis, models and what else a deployment needs
 #[derive(Debug, clap::Args)]
@@ -130,6 +132,7 @@ async fn database(config: &Config) -> Vec<Check> {
     });
     checks.push(workers(&store).await);
     checks.push(set_aside(&store).await);
+    checks.push(reactions(&store).await);
     checks
 }
 
@@ -152,6 +155,27 @@ async fn set_aside(store: &Store) -> Check {
         format!("items were set aside: {}{more}", named.join("; ")),
         "the table `set_aside` lists them; see docs/guide/runbook.md",
     )
+}
+
+/// What follows an end and is late or fails (docs/design/end.md).
+async fn reactions(store: &Store) -> Check {
+    let name = "reactions";
+    let backlogs = match store.reaction_backlogs().await {
+        Ok(backlogs) => backlogs,
+        Err(error) => return Check::failed(name, error.to_string(), "the role must be able to read the tables"),
+    };
+    let behind: Vec<String> = backlogs
+        .iter()
+        .filter(|of| of.failing > 0 || of.late_seconds > LATE_SECONDS)
+        .map(|of| {
+            let error = of.error.as_deref().map(|error| format!(" ({error})")).unwrap_or_default();
+            format!("{}: {} fail{error}, {:.0} s behind", of.reaction, of.failing, of.late_seconds)
+        })
+        .collect();
+    if behind.is_empty() {
+        return Check::ok(name, "what follows the ends of executions is up to date");
+    }
+    Check::warn(name, behind.join("; "), "they are tried again; see docs/guide/runbook.md, LonghaulReactionsFail")
 }
 
 async fn workers(store: &Store) -> Check {
