@@ -4,12 +4,12 @@ create or replace function longhaul_asked() returns trigger
     language plpgsql volatile
     as $$
 declare
-    event text := 'execution.quarantined';
+    told_as text := 'execution.quarantined';
     request uuid;
 begin
     if tg_table_name = 'human_requests' then
         request := new.id;
-        event := case new.kind
+        told_as := case new.kind
             when 'approval' then 'approval.requested'
             when 'question' then 'question.asked'
             else 'tool_call.requested'
@@ -18,7 +18,7 @@ begin
     insert into ends (tenant_id, execution_id, event, request_id, occurred_at, reactions, next_at)
     select new.tenant_id, new.execution_id, s.event, request, t.now, '{webhook}', t.now
     from end_subscriptions s, (select longhaul_now() as now) t
-    where s.tenant_id = new.tenant_id and s.event = longhaul_asked.event;
+    where s.tenant_id = new.tenant_id and s.event = told_as;
     return null;
 end
 $$;

@@ -16,8 +16,8 @@ create or replace function longhaul_execution_over() returns trigger
     as $$
 declare
     is_over constant boolean := old.finished_at is null and new.finished_at is not null;
-    event text;
-    reactions text[];
+    told_as constant text := case when new.status = 'FINISHED' then 'execution.finished' else 'execution.failed' end;
+    followers text[];
 begin
     if new.slot_keys is not null and new.worker_id is null
         and (old.worker_id is not null or new.wait_reason is distinct from old.wait_reason)
@@ -27,7 +27,9 @@ begin
     if is_over and new.has_budget then
         perform longhaul_settle_rest(new.id);
     end if;
-    if new.children > 0 then
+    if new.children > 0
+        and (is_over or old.cancel_requested_at is null and new.cancel_requested_at is not null)
+    then
         insert into ending_parents (execution_id) values (new.id) on conflict do nothing;
     end if;
     if not is_over then
@@ -40,27 +42,26 @@ begin
         perform longhaul_child_ended(new);
     end if;
     if new.session_id is not null and not longhaul_pass_turn(new.id, new.session_id) then
-        reactions := array['session'];
+        followers := array['session'];
     end if;
     if new.project_id is not null then
-        reactions := reactions || 'project'::text;
+        followers := followers || 'project'::text;
     end if;
     if new.schedule_id is not null then
-        reactions := reactions || 'schedule'::text;
+        followers := followers || 'schedule'::text;
     end if;
     if new.has_memory then
-        reactions := reactions || 'memory'::text;
+        followers := followers || 'memory'::text;
     end if;
-    event := case when new.status = 'FINISHED' then 'execution.finished' else 'execution.failed' end;
     -- Of a tree, the root.
     if new.parent_id is null
-        and exists (select from end_subscriptions s where s.tenant_id = new.tenant_id and s.event = event)
+        and exists (select from end_subscriptions s where s.tenant_id = new.tenant_id and s.event = told_as)
     then
-        reactions := reactions || 'webhook'::text;
+        followers := followers || 'webhook'::text;
     end if;
-    if reactions is not null then
+    if followers is not null then
         insert into ends (tenant_id, execution_id, event, project_id, occurred_at, reactions, next_at)
-        values (new.tenant_id, new.id, event, new.project_id, new.finished_at, reactions, new.finished_at);
+        values (new.tenant_id, new.id, told_as, new.project_id, new.finished_at, followers, new.finished_at);
     end if;
     return null;
 end

@@ -27,5 +27,10 @@ noted as (
     -- Messages since the last noted one were sent while memory was switched off.
     set taken = case when m.taken >= m.noted then greatest(m.taken, excluded.taken) else m.taken end,
         noted = greatest(m.noted, excluded.noted), check_at = coalesce(m.check_at, excluded.check_at)
+),
+followed as (
+    -- The end of the execution makes the source due; that of a session is a matter of time.
+    update executions e set has_memory = true from place
+    where e.id = $1 and not place.is_session and place.scope is not null and not e.has_memory
 )
 select tenant_id as "tenant_id!", agent_key as "agent_key!", scope as "scope!" from place where scope is not null
