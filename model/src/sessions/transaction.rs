@@ -127,9 +127,12 @@ impl Transaction {
                 let end = Commit { ends: Some(own), ..Commit::NOTHING };
                 let later = match self.task {
                     Task::HandOver(_) => None,
-                    Task::Send(_) | Task::Interrupt | Task::Cancel(_) | Task::End(_) | Task::Reap(_) | Task::Stop { .. } => {
-                        Some(Commit { leaves: !scenario.is(Broken::ForgottenTurn), ..end })
-                    }
+                    Task::Send(_)
+                    | Task::Interrupt
+                    | Task::Cancel(_)
+                    | Task::End(_)
+                    | Task::Reap(_)
+                    | Task::Stop { .. } => Some(Commit { leaves: !scenario.is(Broken::ForgottenTurn), ..end }),
                 };
                 match state.running == Some(own) && !is_apart {
                     true => Step::TryLock(Row::Session, Phase::Turn(own), later),

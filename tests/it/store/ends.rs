@@ -10,7 +10,6 @@ use longhaul_store::{
     ends::{Line, Reaction, Subject},
 };
 use sqlx::PgPool;
-use strum::VariantArray;
 use uuid::Uuid;
 
 use crate::support::leases::{TestWorker, World};
@@ -319,7 +318,7 @@ fn named(page: &str, heading: &str) -> BTreeSet<String> {
 async fn page_of_the_end_matches_triggers_and_reactions() {
     let world = World::create().await;
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design/end.md")).unwrap();
-    let reactions: BTreeSet<String> = Reaction::VARIANTS.iter().map(|reaction| reaction.as_str().to_owned()).collect();
+    let reactions: BTreeSet<String> = Reaction::ALL.iter().map(|reaction| reaction.as_str().to_owned()).collect();
     assert_eq!(named(&page, "## After it: reactions"), reactions);
     let triggers: Vec<(String, String)> = sqlx::query_as(
         "select t.tgname::text, c.relname::text from pg_trigger t join pg_class c on c.oid = t.tgrelid

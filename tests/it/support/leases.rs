@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::requirements::is_other_build;
-use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WorkerId};
+use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WaitReason, WorkerId};
 use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
 use longhaul_store::executions::outcomes::{Concluded, LeaseEnd, LeaseKey};
