@@ -244,7 +244,7 @@ async fn lost_child_wake_is_repaired_by_the_sweep() {
     worker.end(&parent, wait_for_children(parent.wake_seq)).await.unwrap();
     assert!(world.store.wake_childless(10).await.unwrap().is_empty(), "a child is open");
     // Simulates a lost wake: without the trigger, the child's end does not wake its parent.
-    sqlx::query("alter table executions disable trigger executions_end").execute(world.pool()).await.unwrap();
+    sqlx::query("alter table executions disable trigger executions_over").execute(world.pool()).await.unwrap();
     end(&world, ids[0], "finish").await;
     assert_eq!(world.store.wake_childless(10).await.unwrap()[0].id, parent.id);
     assert_eq!(worker.claim_one().await.id, parent.id);

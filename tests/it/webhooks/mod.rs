@@ -127,6 +127,8 @@ async fn end_one(api: &TestApi) -> ExecutionId {
     let id = api.submit().await;
     let answer = api.acme.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
+    // As a worker does after each end.
+    api.store.tell_due_webhooks(1_000).await.unwrap();
     id
 }
 
