@@ -5,3 +5,4 @@ pub mod http_server;
 pub mod mcp;
 pub mod model;
 pub mod proxy;
+pub mod receiver;

@@ -90,12 +90,12 @@ async fn tampered_history_is_found_and_honest_one_passes() {
 #[tokio::test]
 async fn audit_reads_rows_of_a_finished_execution() {
     let (fleet, id) = finished().await;
-    let executions = fleet.store.audited_executions("verify", "", 0).await.unwrap();
+    let executions = fleet.store.audited_executions(fleet.tenant, ("verify", ""), 0).await.unwrap();
     assert_eq!(
         executions.iter().map(|one| (one.id, one.number, one.status.as_str())).collect::<Vec<_>>(),
         [(id, 41, "FINISHED")]
     );
-    assert_eq!(fleet.store.audited_executions("other", "", 0).await.unwrap(), []);
+    assert_eq!(fleet.store.audited_executions(fleet.tenant, ("other", ""), 0).await.unwrap(), []);
 
     let attempts = fleet.store.audited_attempts().await.unwrap();
     assert_eq!(attempts.len(), 1);

@@ -126,12 +126,13 @@ async fn kill_workers(args: &RecoveryArgs, environment: &mut BenchEnvironment) -
         sleep(LOOK_EVERY).await;
     }
     let workers = environment.store.audited_workers().await?;
+    let tenant = environment.store.ensure_tenant("bench", None).await?.id;
     let evidence = Evidence {
         submits: vec![Submit::default(); submitted],
         faults,
         processes,
         workers: workers.into_iter().map(|one| (one.id, one)).collect::<HashMap<_, _>>(),
-        executions: environment.store.audited_executions(NUMBER, "", 0).await?,
+        executions: environment.store.audited_executions(tenant, (NUMBER, ""), 0).await?,
         attempts: environment.store.audited_attempts().await?,
         load: Some(period),
         ..Evidence::default()

@@ -17,9 +17,11 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{ConcurrencySpec, McpServerSpec},
 };
+use longhaul_shared::domain::TenantId;
 use longhaul_store::{
     Store, StoreOptions,
     tenants::api_keys::{Pepper, Scope},
+    webhooks::{EndpointKind, EndpointOf, EventType, WrittenEndpoint},
 };
 use longhaul_testkit::{model::Switch, proxy::FaultProxy};
 use secrecy::{ExposeSecret, SecretString};
@@ -42,6 +44,8 @@ pub(super) const HELD: &str = "verify-held";
 pub(super) const TREE: &str = "verify-tree";
 /// Key of the definition and agent whose executions memory takes.
 pub(super) const REMEMBERED: &str = "verify-remembered";
+/// Name of the hostile tenant, and key of its agent.
+pub(super) const HOSTILE: &str = "verify-hostile";
 pub(super) const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
 /// Header in which a worker names its process to the model server and the tool server. One word, because a shell does
 /// not pass on an environment variable with a hyphen.
@@ -80,6 +84,11 @@ pub(super) struct Fleet {
     pub(super) key: String,
     /// API key that may decide approvals.
     pub(super) approver_key: String,
+    /// API key of the hostile tenant.
+    pub(super) hostile_key: String,
+    /// Tenant under audit, and the hostile one.
+    pub(super) tenant: TenantId,
+    pub(super) hostile_tenant: TenantId,
     /// Every process ever started.
     pub(super) processes: Vec<Process>,
     /// Processes that ended unexpectedly or did not end when asked, and faults without effect.
@@ -114,6 +123,8 @@ pub(super) struct Counters {
     pub(super) model_url: String,
     pub(super) model: Switch,
     pub(super) tools_url: String,
+    /// Address that is told of every end.
+    pub(super) webhook_url: Option<String>,
 }
 
 impl Fleet {
@@ -137,7 +148,8 @@ impl Fleet {
             ..StoreOptions::new(observer.url_through(postgres.url())?)
         })?;
         let pepper = [(); 2].map(|()| uuid::Uuid::new_v4().simple().to_string()).concat();
-        let (key, approver_key) = prepare(&store, &pepper, &counters.tools_url).await?;
+        let Prepared { key, approver_key, hostile_key, tenant, hostile_tenant } =
+            prepare(&store, &pepper, &counters).await?;
         let wakeups = Disturber::new(QueueOptions::new(SecretString::from(redis.url().to_owned()), PREFIX))?;
         let port = free_port()?;
         let common = Common {
@@ -167,6 +179,9 @@ impl Fleet {
             url: format!("http://127.0.0.1:{port}"),
             key,
             approver_key,
+            hostile_key,
+            tenant,
+            hostile_tenant,
             processes: Vec::new(),
             complaints: Vec::new(),
             wakeups_lost: 0,
@@ -307,6 +322,7 @@ impl Member {
                 ("LONGHAUL__WORKER__CONCURRENCY", CONCURRENCY.into()),
                 ("LONGHAUL__WORKER__DRAIN_SECONDS", DRAIN_SECONDS.into()),
                 ("LONGHAUL__SUB_AGENTS__MAX_RUNNING", MAX_RUNNING_CHILDREN.into()),
+                ("LONGHAUL__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true".into()),
             ]
             .map(|(key, value)| (key.to_owned(), value)),
         );
@@ -328,12 +344,21 @@ impl Member {
     }
 }
 
-/// Migrates, stores agents and definitions, and issues the keys of the submitter and the approver.
-async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result<(String, String)> {
+/// Tenants and their keys.
+struct Prepared {
+    key: String,
+    approver_key: String,
+    hostile_key: String,
+    tenant: TenantId,
+    hostile_tenant: TenantId,
+}
+
+/// Migrates, stores agents and definitions, and issues the keys of the submitter, the approver and the hostile tenant.
+async fn prepare(store: &Store, pepper: &str, counters: &Counters) -> anyhow::Result<Prepared> {
     store.migrate().await?;
     store.put_agent_definition().await?;
     let tools: McpServerSpec = serde_json::from_value(json!({
-        "url": tools_url,
+        "url": counters.tools_url,
         "headers": { PROCESS_HEADER: format!("env://{PROCESS_VARIABLE}") },
         "effects": { "look": "read_only", "put": "idempotent" },
     }))?;
@@ -368,11 +393,41 @@ async fn prepare(store: &Store, pepper: &str, tools_url: &str) -> anyhow::Result
         let other = DefinitionSpec { key: other.into(), agent_key: other.into(), ..definition.clone() };
         store.put_shared_definition(&other).await?;
     }
+    store.put_shared_agent(&AgentSpec::new(HOSTILE, "Do as you are told.")).await?;
     let tenant = store.ensure_tenant("verify", None).await?;
+    if let Some(url) = &counters.webhook_url {
+        tell(store, tenant.id, url).await?;
+    }
     let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
     let pepper = Pepper::from(SecretString::from(pepper.to_owned()));
     let submitter = store.issue_api_key(tenant.id, "verify", &scopes, &pepper).await?;
     let scopes = [Scope::ExecutionsRead, Scope::ApprovalsDecide];
     let approver = store.issue_api_key(tenant.id, "approver", &scopes, &pepper).await?;
-    Ok((submitter.key.expose_secret().to_owned(), approver.key.expose_secret().to_owned()))
+    let hostile_tenant = store.ensure_tenant(HOSTILE, None).await?;
+    let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite];
+    let hostile = store.issue_api_key(hostile_tenant.id, HOSTILE, &scopes, &pepper).await?;
+    Ok(Prepared {
+        key: submitter.key.expose_secret().to_owned(),
+        approver_key: approver.key.expose_secret().to_owned(),
+        hostile_key: hostile.key.expose_secret().to_owned(),
+        tenant: tenant.id,
+        hostile_tenant: hostile_tenant.id,
+    })
+}
+
+/// Makes a webhook that is told of every end.
+async fn tell(store: &Store, tenant: TenantId, url: &str) -> anyhow::Result<()> {
+    let endpoint = WrittenEndpoint {
+        of: EndpointOf { tenant, id: uuid::Uuid::now_v7() },
+        kind: EndpointKind::Standard,
+        url,
+        sealed_url: None,
+        sealed_secret: None,
+        key: None,
+        description: None,
+        types: &[EventType::ExecutionFinished, EventType::ExecutionFailed],
+        is_enabled: true,
+    };
+    store.create_webhook(&endpoint, 1).await?;
+    Ok(())
 }

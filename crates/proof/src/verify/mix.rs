@@ -20,6 +20,10 @@ pub(super) enum Part {
     Projects,
     /// Schedules, whose runs are plain executions
     Schedules,
+    /// A webhook that is told of every end
+    Webhooks,
+    /// A second tenant that holds all permits it gets, and makes and deletes what it can
+    Hostile,
 }
 
 /// The shape of an execution, derived from its number.
@@ -56,7 +60,7 @@ impl Mix {
         names.map(|value| value.get_name().to_owned()).collect()
     }
 
-    fn has(&self, part: Part) -> bool {
+    pub(super) fn has(&self, part: Part) -> bool {
         self.0.contains(&part)
     }
 

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod fault_kind;
 mod faults;
 mod fleet;
+mod hostile;
 mod load;
 mod mix;
 mod model_server;
@@ -23,6 +24,7 @@ pub mod timing;
 mod tool_server;
 
 use std::{
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
     time::Duration,
@@ -34,8 +36,11 @@ use longhaul_command::{Context, Exit, output, signals};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
     config::Sources,
+    domain::{ExecutionId, SessionId},
 };
 use longhaul_store::{Store, StoreError};
+use longhaul_testkit::receiver::{Receiver, Told};
+use serde_json::Value;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -44,13 +49,14 @@ pub use options::VerifyArgs;
 use self::{
     approver::Approver,
     fleet::{Counters, Fleet, MARK},
+    hostile::Hostile,
     load::{NUMBER, Submits, Submitter},
-    mix::UPDATES_FROM,
+    mix::{Part, UPDATES_FROM},
     model_server::ModelServer,
     report::Report,
     roll::Roll,
     schedule::{Pace, Random, Schedule},
-    seen::{Evidence, Fault},
+    seen::{Evidence, Fault, ToldEnd},
     tool_server::ToolServer,
 };
 
@@ -114,7 +120,9 @@ async fn drive(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Option<Evidence>> {
     let (model, tools) = (ModelServer::start(args.mix()).await?, ToolServer::start().await?);
-    let counters = Counters { model_url: model.url(), model: model.switch(), tools_url: tools.url() };
+    let receiver = Receiver::start().await?;
+    let webhook_url = args.mix().has(Part::Webhooks).then(|| receiver.url());
+    let counters = Counters { model_url: model.url(), model: model.switch(), tools_url: tools.url(), webhook_url };
     let mut environment = sources.environment;
     environment.retain(|name, _| INHERITED.contains(&name.as_str()));
     let mut fleet = Fleet::start(dir, args.workers.into(), counters, environment.into_iter().collect()).await?;
@@ -122,7 +130,8 @@ async fn drive(
     match shutdown.run_until_cancelled(watched).await {
         Some(Ok(evidence)) => {
             fleet.stop().await?;
-            let evidence = Evidence { asked: model.asked(), effects: tools.effects(), ..evidence };
+            let told = args.mix().has(Part::Webhooks).then(|| receiver.told().iter().map(told_end).collect());
+            let evidence = Evidence { asked: model.asked(), effects: tools.effects(), told, ..evidence };
             Ok(Some(evidence.with_numbered_runs()))
         }
         Some(Err(error)) => {
@@ -139,13 +148,18 @@ async fn watch(args: &VerifyArgs, seed: u64, fleet: &mut Fleet) -> anyhow::Resul
     let (submits, end) = (submitter.submits(), CancellationToken::new());
     let load = AbortOnDropHandle::new(tokio::spawn(submitter.run(args.rate, end.clone())));
     let _approver = AbortOnDropHandle::new(tokio::spawn(Approver::new(fleet)?.run(end.clone())));
+    let attack = args.mix().has(Part::Hostile).then(|| Hostile::new(fleet, args.rate, seed)).transpose()?;
+    let attack = attack.map(|hostile| AbortOnDropHandle::new(tokio::spawn(hostile.run(end.clone()))));
     let (shown, roll) = (Shown::start(args.duration, &fleet.store, &submits), Roll::start(&fleet.store));
     let faults = disturb(args, seed, fleet, &shown).await?;
     end.cancel();
     let load = load.await.context("the load")?;
+    if let Some(attack) = attack {
+        attack.await.context("the hostile tenant")?;
+    }
     quiet(fleet, &shown).await?;
     shown.bar.finish_and_clear();
-    let rows = read(&fleet.store, &roll).await?;
+    let rows = read(fleet, &roll).await?;
     fleet.revive().await?;
     Ok(Evidence {
         submits: submits.all(),
@@ -191,21 +205,43 @@ async fn quiet(fleet: &mut Fleet, shown: &Shown) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn read(store: &Store, roll: &Roll) -> anyhow::Result<Evidence> {
+/// Reads the rows of the tenant under audit; of the hostile one those that FAILED.
+async fn read(fleet: &Fleet, roll: &Roll) -> anyhow::Result<Evidence> {
+    let (store, tenant) = (&fleet.store, fleet.tenant);
+    let executions = patiently(|| store.audited_executions(tenant, (NUMBER, MARK), UPDATES_FROM)).await?;
+    let ids: HashSet<ExecutionId> = executions.iter().map(|execution| execution.id).collect();
+    let sessions: HashSet<SessionId> =
+        executions.iter().filter_map(|execution| execution.turn.map(|turn| turn.session)).collect();
+    let mut attempts = patiently(|| store.audited_attempts()).await?;
+    attempts.retain(|attempt| ids.contains(&attempt.execution));
+    let mut steps = patiently(|| store.audited_steps()).await?;
+    steps.retain(|step| ids.contains(&step.execution));
+    let mut transcripts = patiently(|| store.audited_transcripts()).await?;
+    transcripts.retain(|transcript| sessions.contains(&transcript.session));
     Ok(Evidence {
         workers: patiently(|| roll.all(store)).await?,
-        executions: patiently(|| store.audited_executions(NUMBER, MARK, UPDATES_FROM)).await?,
-        attempts: patiently(|| store.audited_attempts()).await?,
-        steps: patiently(|| store.audited_steps()).await?,
+        executions,
+        attempts,
+        steps,
         budgets: patiently(|| store.audited_budgets()).await?,
         memories: patiently(|| store.audited_memories()).await?,
         projects: patiently(|| store.audited_projects(NUMBER)).await?,
-        schedules: patiently(|| store.audited_schedules()).await?,
-        transcripts: patiently(|| store.audited_transcripts()).await?,
+        schedules: patiently(|| store.audited_schedules(tenant)).await?,
+        transcripts,
+        failed_of_others: patiently(|| store.failed_of(fleet.hostile_tenant)).await?,
         histories: patiently(|| store.broken_histories()).await?,
         leftovers: patiently(|| store.leftovers()).await?,
         ..Evidence::default()
     })
+}
+
+fn told_end(told: &Told) -> ToldEnd {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    ToldEnd {
+        id: told.id.clone(),
+        event: text(&told.body["type"]),
+        execution: text(&told.body["data"]["execution_id"]),
+    }
 }
 
 /// Repeats a query after a retryable error: a fault may have ended this process's sessions.

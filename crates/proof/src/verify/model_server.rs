@@ -25,6 +25,10 @@ const THINKS_MS: (u64, u64) = (60, 240);
 /// Pause between the pieces of a streamed answer, so that calls can start while it streams.
 const BETWEEN_PIECES: Duration = Duration::from_millis(15);
 
+/// Text of a prompt that is answered late.
+pub(super) const SLOW_MARK: &str = "take your time";
+/// Delay of that answer: many times that of the others.
+const SLOW: Duration = Duration::from_secs(5);
 /// Begin of the instructions of a memory update.
 const MEMORY_PROMPT: &str = "You keep the memory";
 /// Text before the number of an execution in the exchange that memory takes: its input.
@@ -194,6 +198,9 @@ fn number_after(text: &str, mark: &str) -> Option<i64> {
 }
 
 fn answer(log: &Log, mix: &Mix, request: &Captured) -> Reply {
+    if request.messages().iter().any(|message| message.to_string().contains(SLOW_MARK)) {
+        return reply_events([ev_text("done")]).usage(10, 1).delay(SLOW);
+    }
     let Some(question) = Question::read(request) else {
         return reply_status(400, "not a question of this fleet");
     };

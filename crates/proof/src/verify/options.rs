@@ -64,12 +64,9 @@ impl VerifyArgs {
         Mix::of(if self.with.is_empty() { Part::value_variants() } else { &self.with })
     }
 
-    /// The selected faults, each once. A promotion takes a second server, so it is done only when asked for.
+    /// The selected faults, each once; all if none is named.
     pub(super) fn kinds(&self) -> Vec<FaultKind> {
-        let asked = |kind: &FaultKind| {
-            if self.faults.is_empty() { *kind != FaultKind::PromoteStandby } else { self.faults.contains(kind) }
-        };
-        FaultKind::ALL.into_iter().filter(asked).collect()
+        FaultKind::ALL.into_iter().filter(|kind| self.faults.is_empty() || self.faults.contains(kind)).collect()
     }
 }
 

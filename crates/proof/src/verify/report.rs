@@ -203,6 +203,7 @@ fn counts(evidence: &Evidence) -> Vec<(&'static str, usize)> {
         ("schedules", evidence.schedules.len()),
         ("ticks fired", evidence.schedules.iter().map(|schedule| schedule.firings.len()).sum()),
         ("ticks skipped", skipped.count()),
+        ("ends told", evidence.told.as_ref().map_or(0, Vec::len)),
         ("leases", evidence.attempts.len()),
         ("leases lost", evidence.attempts.iter().filter(|attempt| attempt.outcome == "lost").count()),
         ("model calls", evidence.asked.len()),
@@ -214,7 +215,7 @@ fn counts(evidence: &Evidence) -> Vec<(&'static str, usize)> {
 }
 
 fn zero_bars(findings: &Findings) -> Vec<Bar> {
-    let lists: [(&'static str, &[Finding]); 14] = [
+    let lists: [(&'static str, &[Finding]); 15] = [
         ("lost", &findings.lost),
         ("stuck", &findings.stuck),
         ("failed", &findings.failed),
@@ -228,6 +229,7 @@ fn zero_bars(findings: &Findings) -> Vec<Bar> {
         ("episodes missing or doubled", &findings.memories),
         ("tasks out of order", &findings.tasks),
         ("ticks missed or doubled", &findings.ticks),
+        ("ends not told, or told twice", &findings.told),
         ("left over", &findings.leftovers),
     ];
     let bars = lists.into_iter().map(|(name, found)| Bar {

@@ -54,6 +54,10 @@ pub struct Evidence {
     pub histories: Vec<BrokenHistory>,
     /// Rows left behind at the end.
     pub leftovers: Leftovers,
+    /// What the webhook was told; `None` without one.
+    pub told: Option<Vec<ToldEnd>>,
+    /// Executions of the hostile tenant that FAILED, with their codes.
+    pub failed_of_others: Vec<(ExecutionId, String)>,
     /// Start and end of the load.
     pub load: Option<(DateTime<Utc>, DateTime<Utc>)>,
 }
@@ -159,6 +163,15 @@ impl CountedTool {
             Self::ChargeUnanswered => "charge_unanswered",
         }
     }
+}
+
+/// A request to the webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldEnd {
+    /// Id of the delivery.
+    pub id: String,
+    pub event: String,
+    pub execution: String,
 }
 
 /// A process of the fleet.

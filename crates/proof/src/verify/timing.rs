@@ -189,6 +189,7 @@ mod tests {
             finished_at: Some(at(end)),
             turn: None,
             schedule: None,
+            is_root: true,
         };
         let mut executions: Vec<AuditedExecution> = (0..600).map(|number| execution(number, ended(number))).collect();
         executions.extend((0..catching_up).map(|_| execution(0, from - 500)));

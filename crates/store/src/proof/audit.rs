@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, WorkerId};
+use longhaul_shared::domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, TenantId, WorkerId};
 
 /// An execution after the run, over or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct AuditedExecution {
     pub turn: Option<AuditedTurn>,
     /// Schedule that it is a run of.
     pub schedule: Option<ScheduleId>,
+    /// False for a child.
+    pub is_root: bool,
 }
 
 /// Place of a message in its session.
@@ -174,6 +176,8 @@ pub struct Leftovers {
     pub slots: i64,
     /// Executions in line for a slot.
     pub slot_waiters: i64,
+    /// Rows of `ends`: ends to which nothing has reacted.
+    pub ends: i64,
 }
 
 impl Store {
@@ -185,8 +189,8 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn audited_executions(
         &self,
-        number_key: &str,
-        mark: &str,
+        tenant: TenantId,
+        (number_key, mark): (&str, &str),
         update_offset: i64,
     ) -> Result<Vec<AuditedExecution>, StoreError> {
         let rows = sqlx::query!(
@@ -196,18 +200,20 @@ impl Store {
                     coalesce(e.metadata ->> $1, substring(p.input::text from $2 || '(\d+)'))::bigint
                 ) as "number!",
                 e.status::text as "status!", e.wait_reason, e.failure_code, e.created_at, e.started_at, e.finished_at,
-                t.session_id as "session_id?", t.number as "turn?", t.on_busy as "on_busy?", e.schedule_id
+                t.session_id as "session_id?", t.number as "turn?", t.on_busy as "on_busy?", e.schedule_id,
+                e.parent_id is null as "is_root!"
             from executions e join execution_payloads p on p.execution_id = e.id
             left join session_turns t on t.execution_id = e.id
             left join memory_updates u on u.execution_id = e.id
             left join executions o on o.id = u.source_id
-            where e.metadata ? $1 or e.parent_id is not null or e.session_id is not null or e.project_id is not null
-                or o.id is not null
+            where e.tenant_id = $4 and (e.metadata ? $1 or e.parent_id is not null or e.session_id is not null
+                or e.project_id is not null or o.id is not null)
             order by e.id
             "#,
             number_key,
             mark,
             update_offset,
+            tenant.0,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -226,6 +232,7 @@ impl Store {
                 interrupts: row.on_busy.as_deref() == Some(OnBusy::Interrupt.as_str()),
             }),
             schedule: row.schedule_id.map(ScheduleId),
+            is_root: row.is_root,
         });
         Ok(executions.collect())
     }
@@ -457,7 +464,8 @@ impl Store {
                 (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
                     as "deadlines!",
                 (select count(*) from slots where execution_id is not null) as "slots!",
-                (select count(*) from slot_waiters) as "slot_waiters!"
+                (select count(*) from slot_waiters) as "slot_waiters!",
+                (select count(*) from ends) as "ends!"
             "#
         )
         .fetch_one(&self.pool)
@@ -470,7 +478,24 @@ impl Store {
             deadlines: row.deadlines,
             slots: row.slots,
             slot_waiters: row.slot_waiters,
+            ends: row.ends,
         })
+    }
+
+    /// Executions of a tenant that FAILED by anything but a cancel, each with its failure code.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn failed_of(&self, tenant: TenantId) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+        let failed = sqlx::query!(
+            r#"
+            select id, failure_code as "code!" from executions
+            where tenant_id = $1 and status = 'FAILED' and failure_code <> 'cancelled' order by id
+            "#,
+            tenant.0,
+        );
+        let failed = failed.fetch_all(&self.pool).await?;
+        Ok(failed.into_iter().map(|row| (ExecutionId(row.id), row.code)).collect())
     }
 
     /// Number of open executions, projects, and schedules that have an end, with the executions that memory has not
@@ -488,7 +513,9 @@ impl Store {
                         select count(*) from schedules
                         where next_fire_at is not null and coalesce(spec ->> 'ends_at', spec ->> 'at') is not null
                     )
-                    + (select count(*) from schedule_firings where state in ('queued', 'ended')) as "open!",
+                    + (select count(*) from schedule_firings where state in ('queued', 'ended'))
+                    + (select count(*) from ends)
+                    + (select count(*) from webhook_deliveries where next_at is not null) as "open!",
                 count(*) as "all!"
             from executions
             "#

@@ -1,7 +1,7 @@
 //! Schedules and their firings, for `longhaul verify`.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ScheduleId, schedule::ScheduleSpec};
+use longhaul_shared::domain::{ScheduleId, TenantId, schedule::ScheduleSpec};
 
 use crate::{Store, StoreError, schedules::Firing};
 
@@ -19,16 +19,17 @@ pub struct AuditedSchedule {
 }
 
 impl Store {
-    /// Every schedule.
+    /// Every schedule of a tenant.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
-    pub async fn audited_schedules(&self) -> Result<Vec<AuditedSchedule>, StoreError> {
+    pub async fn audited_schedules(&self, tenant: TenantId) -> Result<Vec<AuditedSchedule>, StoreError> {
         let rows = sqlx::query!(
             r#"
             select id, spec::text as "spec!", anchored_at, paused_at is not null as "is_paused!", next_fire_at
-            from schedules order by id
-            "#
+            from schedules where tenant_id = $1 order by id
+            "#,
+            tenant.0,
         )
         .fetch_all(&self.pool)
         .await?;

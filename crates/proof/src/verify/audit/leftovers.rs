@@ -12,6 +12,7 @@ pub(super) fn leftovers(evidence: &Evidence, findings: &mut Findings) {
         (left.requests, "requests wait for a person"),
         (left.deadlines, "deadlines of ended executions are left"),
         (left.slots, "slots of concurrency limits are held"),
+        (left.ends, "ends have reactions to come"),
         (left.slot_waiters, "places in the lines before concurrency limits are left"),
     ];
     for (n, what) in rows.into_iter().filter(|(n, _)| *n > 0) {

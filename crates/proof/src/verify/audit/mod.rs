@@ -9,6 +9,7 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 mod ticks;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -77,6 +78,8 @@ pub struct Findings {
     pub tasks: Vec<Finding>,
     /// Ticks of schedules that were fired twice, never, or without their one execution.
     pub ticks: Vec<Finding>,
+    /// Ends of which the webhook was not told, or under several ids.
+    pub told: Vec<Finding>,
     /// Rows that should be gone, processes that ended unexpectedly, and faults without effect.
     pub leftovers: Vec<Finding>,
     /// Counted separately, not violations.
@@ -150,6 +153,10 @@ pub fn judge(evidence: &Evidence) -> Findings {
     memories(evidence, &mut findings);
     projects::projects(evidence, &mut findings);
     ticks::schedules(evidence, &index, &mut findings);
+    told::told(evidence, &mut findings);
+    for (execution, code) in &evidence.failed_of_others {
+        findings.failed.push(Finding::of(*execution, format!("FAILED with {code}, of the hostile tenant")));
+    }
     writers(evidence, &index, &mut findings);
     conclusions(evidence, &mut findings);
     leftovers::leftovers(evidence, &mut findings);

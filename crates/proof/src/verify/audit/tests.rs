@@ -99,6 +99,7 @@ fn honest() -> Evidence {
             finished_at: Some(at(7_200)),
             turn: None,
             schedule: None,
+            is_root: true,
         }],
         attempts: vec![attempt(1, 11, 50, 6_500, "lost"), attempt(2, 22, 6_900, 7_200, "finished")],
         steps: vec![

@@ -138,6 +138,7 @@ mod tests {
             finished_at: None,
             turn: None,
             schedule: Some(ScheduleId(Uuid::nil())),
+            is_root: true,
         }
     }
 
