@@ -44,7 +44,7 @@ const PORTION: i64 = 500;
 /// Subjects of a reaction at a time.
 const AT_A_TIME: usize = 8;
 /// Time for a subject. One that takes longer goes to the second line, where it has more.
-const TIME: Duration = Duration::from_secs(1);
+const TIME: Duration = Duration::from_secs(2);
 const TIME_AGAIN: Duration = Duration::from_secs(30);
 
 /// Reacts whenever this process has ended something.
