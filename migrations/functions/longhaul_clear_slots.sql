@@ -1,6 +1,6 @@
 -- Clears the slots of an execution that no worker holds any more, unless they were just handed to it so that it
--- can run; `was_held` tells a lease that ends from a wait that changes. Takes an execution that does not wait for a slot
--- out of its line. Locks slots in key order; a slot that another transaction has locked is left to the sweep
+-- can run; `was_held` tells a lease that ends from a wait that changes. Takes an execution that does not wait for a
+-- slot out of its line. Locks slots in key order; a slot that another transaction has locked is left to the sweep
 -- (`clear_leaked_slots`).
 create or replace function longhaul_clear_slots(execution executions, was_held boolean) returns void
     language plpgsql volatile

@@ -1,6 +1,6 @@
-//! The outbox of what follows an end (docs/design/end.md): the end of an execution, a request to people and a change of a
-//! project each leave at most one row in `ends`, in their own transaction. Reactions take the rows afterwards, each in
-//! the transaction that does its work.
+//! The outbox of what follows an end (docs/design/end.md): the end of an execution, a request to people and a change of
+//! a project each leave at most one row in `ends`, in their own transaction. Reactions take the rows afterwards, each
+//! in the transaction that does its work.
 //!
 //! A reaction that fails for a subject has a row of its own there, with growing pauses: nothing is lost, and no other
 //! subject, tenant or reaction waits for it.
@@ -87,8 +87,8 @@ macro_rules! due {
     };
 }
 
-/// Strikes a reaction from its rows, as the last statement of the transaction that did its work. Returns false if another
-/// process has taken some of them: the caller then rolls back.
+/// Strikes a reaction from its rows, as the last statement of the transaction that did its work. Returns false if
+/// another process has taken some of them: the caller then rolls back.
 pub(crate) async fn strike_ends(
     connection: &mut PgConnection,
     reaction: Reaction,

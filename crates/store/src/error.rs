@@ -143,8 +143,8 @@ impl StoreError {
     }
 }
 
-/// True if the error was raised in what the end of an execution or a request to people does beside its own statement: it
-/// is about the server or its schema, never about an item of the batch (core-rules 27).
+/// True if the error was raised in what the end of an execution or a request to people does beside its own statement:
+/// it is about the server or its schema, never about an item of the batch (core-rules 27).
 fn is_below_a_trigger(error: &dyn DatabaseError) -> bool {
     let context = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::r#where).unwrap_or_default();
     ["longhaul_execution_over()", "longhaul_asked()"].iter().any(|function| context.contains(function))

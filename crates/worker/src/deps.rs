@@ -48,6 +48,8 @@ pub(crate) struct Deps {
     pub(crate) max_running_projects: u32,
     /// Told when this process has ended something that a reaction may follow.
     pub(crate) ended: watch::Sender<()>,
+    /// Limits the reactions at a time: the pool has few connections.
+    pub(crate) reacting: Semaphore,
     /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
 }

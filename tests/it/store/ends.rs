@@ -1,5 +1,5 @@
-//! Core-rules 27: what follows an end never decides over it. Every table that a reaction reads is locked, deleted from or
-//! made invalid while executions end; the reactions come later, each once and each alone.
+//! Core-rules 27: what follows an end never decides over it. Every table that a reaction reads is locked, deleted from
+//! or made invalid while executions end; the reactions come later, each once and each alone.
 
 use std::{collections::BTreeSet, fs};
 

@@ -1,5 +1,5 @@
-//! A second tenant that does what hurts neighbours most: slow executions on all permits, webhooks, sessions and schedules
-//! made and deleted under load, and texts erased at random. The audit of the first tenant must not notice it.
+//! A second tenant that does what hurts neighbours most: slow executions on all permits, webhooks, sessions and
+//! schedules made and deleted under load, and texts erased at random. The audit of the first tenant must not notice it.
 
 use std::time::Duration;
 

@@ -30,8 +30,8 @@ pub(super) struct Wait {
     pub(super) wake_seq: i32,
 }
 
-/// Maps an attempt to the end of its lease. `None`: another worker holds the lease, so nothing is written. `had` are the
-/// retries before this attempt.
+/// Maps an attempt to the end of its lease. `None`: another worker holds the lease, so nothing is written. `had` are
+/// the retries before this attempt.
 pub(super) fn decide(
     lease: LeaseKey,
     attempt: AttemptEnd,

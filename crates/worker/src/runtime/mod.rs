@@ -19,7 +19,7 @@ pub(crate) mod held_leases;
 mod maintenance;
 mod memory;
 pub(crate) mod metrics_server;
-mod reactions;
+pub(crate) mod reactions;
 pub(crate) mod readiness;
 pub(crate) mod serves;
 pub(crate) mod sweep_load;

@@ -1,6 +1,6 @@
 //! What follows an end (docs/design/end.md). The transaction that ends an execution leaves a row in `ends`; the worker
-//! that ended it reacts at once, and the sweep's duty `react to ends` takes the rows that no worker took. A feature that
-//! reacts is one line in [`REACTIONS`] and one file.
+//! that ended it reacts at once, and the sweep's duty `react to ends` takes the rows that no worker took. A feature
+//! that reacts is one line in [`REACTIONS`] and one file.
 //!
 //! A reaction does its work and strikes its row in one transaction. One that fails is put off, with growing pauses, by
 //! itself: the rows whose reaction failed form a second line, which the first never waits for.
@@ -41,8 +41,9 @@ type React = for<'a> fn(&'a Deps, &'a Subject) -> BoxFuture<'a, Result<(), Store
 
 /// Rows of a reaction in one look.
 const PORTION: i64 = 500;
-/// Subjects of a reaction at a time.
-const AT_A_TIME: usize = 8;
+/// Subjects of a reaction at a time, and of all reactions of a process: each takes a connection of the pool.
+const AT_A_TIME: usize = 2;
+pub(crate) const REACTORS: usize = 2;
 /// Time for a subject. One that takes longer goes to the second line, where it has more.
 const TIME: Duration = Duration::from_secs(2);
 const TIME_AGAIN: Duration = Duration::from_secs(30);
@@ -60,7 +61,7 @@ pub(super) async fn follow(deps: &Deps, ended: watch::Receiver<()>) {
     join_all(each).await;
 }
 
-/// Reacts to what is due in a line, whoever ended it.
+/// Reacts to what is due in a line, of all processes.
 ///
 /// # Errors
 /// The due rows of a reaction could not be read; the other reactions took theirs.
@@ -80,6 +81,7 @@ async fn react(deps: &Deps, (reaction, react): &(Reaction, React), line: Line) -
         let rows: usize = due.iter().map(|subject| subject.rows.len()).sum();
         stream::iter(&due)
             .for_each_concurrent(AT_A_TIME, |subject| async move {
+                let Ok(_permit) = deps.reacting.acquire().await else { return };
                 let reacted = tokio::time::timeout(time, react(deps, subject)).await;
                 let reacted = reacted.unwrap_or(Err(StoreError::TimedOut(time)));
                 if let Err(error) = settle(deps, *reaction, subject, reacted).await {
