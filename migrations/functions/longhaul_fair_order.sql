@@ -1,4 +1,5 @@
--- Chooses and locks the next executions in fair order: at most `scan.candidates`. Within a tenant the queue
+-- Chooses and locks the next executions in fair order: at most `scan.candidates`. Tenants are ordered by `scan.usage`:
+-- permits held, then recent usage, as one number (crates/store/src/fleet/shares.rs). Within a tenant the queue
 -- `interactive` is first: a person waits there. Tenants are ordered by their use all the same, so no tenant's messages
 -- hold up another's work. Executions that another claim has locked are skipped, not waited for.
 drop function if exists longhaul_weigh(claim_scan);
@@ -101,10 +102,43 @@ begin
             select x.id, x.tenant_id, x.lane, x.queue <> 'interactive', (x.started_at is null),
                 longhaul_claim_rank(x.created_at, x.priority), suspect.room
             from executions x
-            where x.wait_reason = 'worker' and x.queue = suspect.queue and x.serve_key = suspect.serve_key
-                and x.lane = suspect.lane
-            order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
-            limit suspect.room
+            where x.wait_reason = 'worker' and x.id = any (array(
+                with recursive found (tenant_id) as (
+                    (
+                        select x.tenant_id from executions x
+                        where x.wait_reason = 'worker' and x.queue = suspect.queue
+                            and x.serve_key = suspect.serve_key and x.lane = suspect.lane
+                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
+                            x.id
+                        limit 1
+                    )
+                    union all
+                    select next.tenant_id from found cross join lateral (
+                        select x.tenant_id from executions x
+                        where x.wait_reason = 'worker' and x.queue = suspect.queue
+                            and x.serve_key = suspect.serve_key and x.lane = suspect.lane
+                            and x.tenant_id > found.tenant_id
+                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
+                            x.id
+                        limit 1
+                    ) next
+                )
+                select head.id
+                from (select found.tenant_id from found limit max_found) found cross join lateral (
+                    select x.id, row_number() over (
+                        order by (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
+                    ) as place
+                    from executions x
+                    where x.wait_reason = 'worker' and x.queue = suspect.queue and x.serve_key = suspect.serve_key
+                        and x.lane = suspect.lane and x.tenant_id = found.tenant_id
+                    order by (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
+                    limit suspect.room
+                ) head
+                order by scan.usual * head.place + coalesce((
+                    select used.tokens from unnest(scan.usage) as used where used.tenant_id = found.tenant_id
+                ), 0)
+                limit suspect.room
+            ))
             for update skip locked
         ) s
     ),

@@ -9,7 +9,11 @@ use std::{
 };
 
 use longhaul_embedded::PrivateRedis;
-use longhaul_queue::{QueueError, QueueOptions, consumer::ConsumerConfig, disturb::Disturber};
+use longhaul_queue::{
+    QueueError, QueueOptions,
+    consumer::{ConsumerConfig, Room},
+    disturb::Disturber,
+};
 use longhaul_testkit::proxy::FaultProxy;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -279,6 +283,45 @@ async fn claims_never_exceed_the_free_permits() {
 }
 
 #[tokio::test]
+async fn kept_permits_are_for_newcomers_only() {
+    let redis = dedicated_redis().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let config = ConsumerConfig {
+        kept: 2,
+        look_every: Duration::from_millis(5),
+        ..ConsumerConfig::new(options(&redis), vec![queue("default")])
+    };
+    let consumer = Consumer::with(config, 3 + 2, Behaviour::Wait(Arc::clone(&gate)), World::default());
+    consumer.submit(20);
+    consumer.until("all but the kept permits are used", |world| world.running.load(SeqCst) == 3).await;
+    let (claims, looks) = (consumer.world.claims.load(SeqCst), consumer.world.looks.load(SeqCst));
+    consumer.until("it looks for newcomers", |world| world.looks.load(SeqCst) > looks + 3).await;
+    assert_eq!(consumer.world.claims.load(SeqCst), claims, "a look is no claim");
+    assert_eq!(consumer.world.claimed.load(SeqCst), 3);
+
+    consumer.world.newcomers.lock().unwrap().extend(0..3);
+    consumer.until("two newcomers run", |world| world.running.load(SeqCst) == 5).await;
+    // The kept part is full: the next permit, of whoever released it, is the third newcomer's.
+    gate.add_permits(1);
+    consumer.until("the third runs", |world| world.finished.load(SeqCst) == 1 && world.running.load(SeqCst) == 5).await;
+    assert!(consumer.world.newcomers.lock().unwrap().is_empty());
+    // Permits that are released then fill up the kept part, before others get any.
+    gate.add_permits(2);
+    consumer.until("two end", |world| world.finished.load(SeqCst) == 3).await;
+    let looks = consumer.world.looks.load(SeqCst);
+    consumer.until("it looks again", |world| world.looks.load(SeqCst) > looks + 3).await;
+    assert_eq!(consumer.world.claimed.load(SeqCst), 6, "{:?}", consumer.world);
+    gate.add_permits(1);
+    consumer.until("the backlog goes on", |world| world.claimed.load(SeqCst) == 7).await;
+    gate.add_permits(100);
+    consumer.until("all finish", |world| world.finished.load(SeqCst) == 23).await;
+    assert_eq!(consumer.world.most_running.load(SeqCst), 5);
+    let permits = Arc::clone(&consumer.permits);
+    consumer.stop().await.unwrap();
+    assert_eq!(permits.available_permits(), 5);
+}
+
+#[tokio::test]
 async fn handler_panic_returns_its_permit() {
     let redis = dedicated_redis().await;
     let consumer = Consumer::start(&options(&redis), 1, Behaviour::PanicAt(2));
@@ -316,12 +359,13 @@ async fn claims_returned_after_shutdown_are_released() {
         Arc::clone(&permits),
         {
             let (claiming, answer) = (Arc::clone(&claiming), Arc::clone(&answer));
-            move |max| {
+            move |room| {
                 let (claiming, answer) = (Arc::clone(&claiming), Arc::clone(&answer));
                 async move {
                     claiming.add_permits(1);
                     answer.acquire().await.unwrap().forget();
-                    vec![(); max]
+                    assert_eq!(room, Room::Open(4));
+                    vec![(); 4]
                 }
             }
         },

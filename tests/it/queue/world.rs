@@ -13,7 +13,7 @@ use std::{
 use longhaul_embedded::PrivateRedis;
 use longhaul_queue::{
     QueueError, QueueName, QueueOptions,
-    consumer::{self, ConsumerConfig},
+    consumer::{self, ConsumerConfig, Fetched, Room},
     producer::WakeupPublisher,
 };
 use tokio::{sync::Semaphore, task::JoinHandle};
@@ -48,6 +48,9 @@ pub(crate) fn options(redis: &PrivateRedis) -> QueueOptions {
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) due: Mutex<VecDeque<usize>>,
+    /// Numbers that kept permits may take.
+    pub(crate) newcomers: Mutex<VecDeque<usize>>,
+    pub(crate) looks: AtomicUsize,
     pub(crate) claims: AtomicUsize,
     pub(crate) empty_claims: AtomicUsize,
     pub(crate) claimed: AtomicUsize,
@@ -91,7 +94,7 @@ impl Consumer {
         let running = tokio::spawn(consumer::run(
             config,
             Arc::clone(&permits),
-            move |max| std::future::ready(claiming.claim(max)),
+            move |room| std::future::ready(claiming.claim(room)),
             move |items| {
                 releasing.released.lock().unwrap().extend(items);
                 std::future::ready(())
@@ -130,17 +133,26 @@ impl Consumer {
 }
 
 impl World {
-    fn claim(&self, max: usize) -> Vec<usize> {
-        assert!(max > 0, "a claim of nothing");
-        let mut due = self.due.lock().unwrap();
-        let taken = max.min(due.len());
-        let items: Vec<_> = due.drain(..taken).collect();
+    fn claim(&self, room: Room) -> Fetched<usize> {
+        let items: Vec<_> = match room {
+            Room::Open(max) => {
+                assert!(max > 0, "a claim of nothing");
+                let mut due = self.due.lock().unwrap();
+                let taken = max.min(due.len());
+                due.drain(..taken).collect()
+            }
+            Room::Kept => {
+                self.looks.fetch_add(1, SeqCst);
+                let Some(newcomer) = self.newcomers.lock().unwrap().pop_front() else { return Fetched::nothing() };
+                vec![newcomer]
+            }
+        };
         self.claims.fetch_add(1, SeqCst);
         self.claimed.fetch_add(items.len(), SeqCst);
         if items.is_empty() {
             self.empty_claims.fetch_add(1, SeqCst);
         }
-        items
+        items.into()
     }
 
     async fn handle(self: Arc<Self>, item: usize, behaviour: Behaviour) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_shared::domain::LimitKey;
-use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest};
+use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::shares::TenantShares;
 use longhaul_store::{Store, StoreOptions};
@@ -155,6 +155,7 @@ async fn last_slot_goes_to_tenant_with_less_usage() {
         worker: world.worker().await.id,
         queues: &["default".to_owned()],
         serves: &[String::new()],
+        tenants: ClaimFor::AnyTenant,
         max: 10,
         suspects: 0,
         may_take_alone: false,
@@ -176,6 +177,7 @@ async fn interactive_queue_is_first_within_a_tenant() {
             worker: worker.id,
             queues: &queues,
             serves: &serves,
+            tenants: ClaimFor::AnyTenant,
             max,
             suspects: 0,
             may_take_alone: false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::lease_writer::LeaseWriter;
 use longhaul_store::history::journal::StepKind::{Call, Compression, Prompt, Turn};
@@ -144,6 +144,7 @@ async fn claim_in_batches(store: &Store, worker: &TestWorker, max: i32, expected
             worker: worker.id,
             queues: &queues,
             serves: &serves,
+            tenants: ClaimFor::AnyTenant,
             max,
             suspects: 0,
             may_take_alone: false,

@@ -1,11 +1,12 @@
-//! The order of claims: tenants by recent usage, and within a tenant started before new, then by rank
-//! (docs/adr/0013-slots-and-fairness.md).
+//! The order of claims: tenants by the permits that they hold, then by recent usage, and within a tenant started before
+//! new, then by rank (docs/adr/0066-permits.md).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_shared::domain::{ExecutionId, TenantId};
-use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::shares::TenantShares;
 
@@ -18,17 +19,42 @@ struct Fair {
 }
 
 impl Fair {
-    async fn claim(&self, world: &World, max: i32) -> Vec<Claimed> {
-        let request = ClaimRequest {
+    async fn new(world: &World, shares: &Arc<TenantShares>) -> Self {
+        Self { worker: world.worker().await, bounds: ClaimBounds::new(shares.clone()) }
+    }
+
+    fn request<'a>(&self, lists: &'a (Vec<String>, Vec<String>), tenants: ClaimFor, max: i32) -> ClaimRequest<'a> {
+        ClaimRequest {
             worker: self.worker.id,
-            queues: &["default".to_owned()],
-            serves: &[String::new()],
+            queues: &lists.0,
+            serves: &lists.1,
+            tenants,
             max,
             suspects: 1,
             may_take_alone: true,
-        };
+        }
+    }
+
+    async fn claim(&self, world: &World, max: i32) -> Vec<Claimed> {
+        let lists = lists();
+        let request = self.request(&lists, ClaimFor::AnyTenant, max);
         world.store.claim(&request, &self.bounds).await.unwrap().claimed
     }
+
+    /// Claims for a tenant that holds no permit, if one waits.
+    async fn claim_for_newcomer(&self, world: &World) -> Option<Claimed> {
+        let lists = lists();
+        let request = self.request(&lists, ClaimFor::Newcomer, 1);
+        let mut claims = world.store.claim(&request, &self.bounds).await.unwrap();
+        assert!(claims.claimed.len() <= 1);
+        assert_eq!(claims.has_claimed, !claims.claimed.is_empty(), "no claim finds nothing");
+        claims.claimed.pop()
+    }
+}
+
+/// Queues and serve keys of the test worker.
+fn lists() -> (Vec<String>, Vec<String>) {
+    (vec!["default".to_owned()], vec![String::new()])
 }
 
 pub(super) async fn of_tenant(world: &World, tenant: TenantId, count: usize, priority: i16) -> Vec<ExecutionId> {
@@ -73,14 +99,138 @@ async fn tenants_take_turns_by_their_usage() {
     assert_eq!(mine(&fair.claim(&world, 10).await), 5, "equals share equally");
     // As much usage as twenty attempts: the other tenant catches up first.
     shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
-    assert_eq!(mine(&fair.claim(&world, 10).await), 0);
+    for _ in 0..10 {
+        assert_eq!(mine(&fair.claim(&world, 1).await), 0);
+    }
     // Another process learns of the usage.
     shares.end(world.tenant, 0.0, 20_000, Duration::ZERO);
-    world.store.exchange_usage(&shares).await.unwrap();
+    world.store.exchange_usage(fair.worker.id, &shares).await.unwrap();
     let elsewhere = Arc::new(TenantShares::default());
-    world.store.exchange_usage(&elsewhere).await.unwrap();
-    let another = Fair { worker: world.worker().await, bounds: ClaimBounds::new(elsewhere) };
-    assert_eq!(mine(&another.claim(&world, 5).await), 0);
+    let another = Fair::new(&world, &elsewhere).await;
+    world.store.exchange_usage(another.worker.id, &elsewhere).await.unwrap();
+    for _ in 0..5 {
+        assert_eq!(mine(&another.claim(&world, 1).await), 0);
+    }
+}
+
+#[tokio::test]
+async fn tenant_with_fewer_permits_is_claimed_first() {
+    let world = World::create().await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    of_tenant(&world, world.tenant, 10, 9).await;
+    of_tenant(&world, other, 10, 0).await;
+    let shares = Arc::new(TenantShares::default());
+    let fair = Fair::new(&world, &shares).await;
+    // The other tenant has used far more, which counts only among equals.
+    shares.end(other, 0.0, 5_000_000, Duration::ZERO);
+    let mut held: Vec<_> = (0..3).map(|_| shares.hold(world.tenant)).collect();
+    let claimed = fair.claim(&world, 3).await;
+    assert!(claimed.iter().all(|one| one.tenant_id == other), "{claimed:?}");
+    held.extend((0..3).map(|_| shares.hold(other)));
+    assert_eq!(fair.claim(&world, 1).await[0].tenant_id, world.tenant);
+    // The other tenant gives its permits back.
+    held.truncate(3);
+    assert_eq!(fair.claim(&world, 1).await[0].tenant_id, other);
+}
+
+#[tokio::test]
+async fn newcomer_claim_takes_one_without_permits() {
+    let world = World::create().await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    of_tenant(&world, world.tenant, 50, 9).await;
+    let shares = Arc::new(TenantShares::default());
+    let fair = Fair::new(&world, &shares).await;
+    let holds = shares.hold(world.tenant);
+    assert!(fair.claim_for_newcomer(&world).await.is_none(), "no other tenant waits");
+    let singles = of_tenant(&world, other, 2, 0).await;
+    assert_eq!(fair.claim_for_newcomer(&world).await.unwrap().id, singles[0]);
+    let its_own = shares.hold(other);
+    assert!(fair.claim_for_newcomer(&world).await.is_none(), "it holds one");
+    drop(its_own);
+    assert_eq!(fair.claim_for_newcomer(&world).await.unwrap().id, singles[1]);
+    drop(holds);
+    assert_eq!(fair.claim_for_newcomer(&world).await.unwrap().tenant_id, world.tenant);
+    world.check().await;
+}
+
+/// More tenants than one claim looks for.
+#[tokio::test]
+async fn each_of_many_newcomers_gets_its_permit() {
+    const TENANTS: usize = 250;
+    let world = World::create().await;
+    for n in 0..TENANTS {
+        let tenant = world.store.ensure_tenant(&format!("tenant-{n}"), None).await.unwrap().id;
+        of_tenant(&world, tenant, 2, 5).await;
+    }
+    let shares = Arc::new(TenantShares::default());
+    let fair = Fair::new(&world, &shares).await;
+    let (mut tenants, mut held) = (HashSet::new(), Vec::new());
+    while let Some(claimed) = fair.claim_for_newcomer(&world).await {
+        held.push(shares.hold(claimed.tenant_id));
+        assert!(tenants.insert(claimed.tenant_id), "a tenant that holds one was claimed for again");
+    }
+    assert_eq!(tenants.len(), TENANTS);
+    // Permits that are free for every tenant come after that: each then holds two.
+    let again = fair.claim(&world, 10).await;
+    assert_eq!(again.iter().map(|one| one.tenant_id).collect::<HashSet<_>>().len(), 10);
+}
+
+#[tokio::test]
+async fn permits_of_other_workers_decide_among_equals() {
+    let world = World::create().await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    of_tenant(&world, world.tenant, 10, 9).await;
+    of_tenant(&world, other, 10, 0).await;
+    let (here, there) = (Arc::new(TenantShares::default()), Arc::new(TenantShares::default()));
+    let (fair, elsewhere) = (Fair::new(&world, &here).await, Fair::new(&world, &there).await);
+    here.end(other, 0.0, 5_000_000, Duration::ZERO);
+    let exchange = async |shifts: f64| {
+        world.shift_clock(shifts).await;
+        world.store.exchange_usage(elsewhere.worker.id, &there).await.unwrap();
+        world.store.exchange_usage(fair.worker.id, &here).await.unwrap();
+    };
+    let held: Vec<_> = (0..2).map(|_| there.hold(world.tenant)).collect();
+    exchange(0.0).await;
+    assert_eq!((here.held_elsewhere_by(world.tenant), there.held_elsewhere_by(world.tenant)), (2, 0));
+    assert_eq!(fair.claim(&world, 1).await[0].tenant_id, other, "it holds none in the fleet");
+    // What is held here counts first: otherwise a tenant with workers of its own would get nothing of others.
+    let here_too = here.hold(other);
+    assert_eq!(fair.claim(&world, 1).await[0].tenant_id, world.tenant);
+    drop((here_too, held));
+    exchange(2.0).await;
+    assert_eq!(here.held_elsewhere_by(world.tenant), 0);
+    assert_eq!(fair.claim(&world, 1).await[0].tenant_id, world.tenant, "equals again: usage decides");
+}
+
+#[tokio::test]
+async fn killed_worker_leaves_no_permit_counted() {
+    let world = World::create().await;
+    let (here, there) = (Arc::new(TenantShares::default()), Arc::new(TenantShares::default()));
+    let (living, killed) = (world.worker().await, world.worker().await);
+    let permits: Vec<_> = (0..7).map(|_| there.hold(world.tenant)).collect();
+    world.store.exchange_usage(killed.id, &there).await.unwrap();
+    world.store.exchange_usage(living.id, &here).await.unwrap();
+    assert_eq!(here.held_elsewhere_by(world.tenant), 7);
+    // It never tells that it holds them no more.
+    std::mem::forget(permits);
+    world.shift_clock(7.0).await;
+    world.store.exchange_usage(living.id, &here).await.unwrap();
+    assert_eq!(here.held_elsewhere_by(world.tenant), 0);
+}
+
+#[tokio::test]
+async fn suspects_of_one_tenant_hide_no_others() {
+    let world = World::create().await;
+    let other = world.store.ensure_tenant("other", None).await.unwrap().id;
+    // Whichever id sorts first, it has many.
+    let (many, few) = if world.tenant.0 < other.0 { (world.tenant, other) } else { (other, world.tenant) };
+    of_tenant(&world, many, 20, 9).await;
+    let single = of_tenant(&world, few, 1, 0).await[0];
+    sqlx::query("update executions set crash_count = 2, lane = 1").execute(world.pool()).await.unwrap();
+    let shares = Arc::new(TenantShares::default());
+    let fair = Fair::new(&world, &shares).await;
+    let _held = shares.hold(many);
+    assert_eq!(fair.claim(&world, 1).await[0].id, single);
 }
 
 #[tokio::test]

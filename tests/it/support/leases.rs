@@ -8,7 +8,7 @@ use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::requirements::is_other_build;
 use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WaitReason, WorkerId};
 use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
-use longhaul_store::executions::claims::{ClaimBounds, ClaimRequest, Claimed};
+use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::outcomes::{Concluded, LeaseEnd, LeaseKey};
 use longhaul_store::executions::submit::{NewExecution, Submitted};
 use longhaul_store::fleet::lease_writer::LeaseWriter;
@@ -244,6 +244,7 @@ impl TestWorker {
             worker: self.id,
             queues: &["default".to_owned()],
             serves: &serves,
+            tenants: ClaimFor::AnyTenant,
             max,
             suspects: max,
             may_take_alone: true,

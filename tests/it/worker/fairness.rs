@@ -1,25 +1,24 @@
-//! A tenant with ten thousand queued executions beside a tenant with one, on a saturated worker of four.
+//! A tenant with ten thousand queued executions beside tenants with a few, on a saturated worker of six.
 //!
-//! The bound, without a clock: if all four permits are held at the submit, **no** execution of the big tenant begins
-//! between the single execution's submit and its start, and it starts when the first of the four running ones ends.
-//! It so waits at most for the rest of one execution. (With a free permit, a claim may be under way whose snapshot
-//! does not include the submit; then at most as many executions as there are free permits come first.)
+//! The bounds, without a clock: as long as the kept permit is free, an execution of a tenant that holds none starts
+//! although nothing ends; otherwise it starts with the next end of any execution. No execution of the big tenant
+//! begins in between.
 
 use std::sync::{Arc, Mutex};
 
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::domain::{ExecutionId, TenantId};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::model::{Gate, ev_finish, ev_gate, ev_text, reply_events};
 use serde_json::json;
 
 use crate::support::{
-    fleet::{Fleet, PATIENCE, agent},
+    fleet::{Fleet, FleetWorker, PATIENCE, agent},
     wait::eventually,
 };
 
 const QUEUED: usize = 10_000;
-const CONCURRENCY: usize = 4;
+const CONCURRENCY: usize = 6;
 /// Number of times the small tenant submits.
 const ROUNDS: usize = 5;
 
@@ -73,61 +72,135 @@ async fn queue_up(fleet: &Fleet, template: &NewExecution) {
     }
 }
 
-/// Number of executions of other tenants that began between this one's submit and its start.
-async fn began_before(fleet: &Fleet, id: ExecutionId) -> i64 {
-    sqlx::query_scalar(
-        "select count(*) from executions e join executions single on single.id = $1
-         where e.tenant_id <> single.tenant_id and e.started_at > single.created_at \
-         and e.started_at <= single.started_at",
-    )
-    .bind(id.0)
-    .fetch_one(&fleet.db.pool)
-    .await
-    .unwrap()
+/// A worker of [`CONCURRENCY`] whose permits the first tenant holds, with a long queue behind.
+struct Saturated {
+    fleet: Fleet,
+    calls: Calls,
+    worker: FleetWorker,
+}
+
+impl Saturated {
+    async fn start() -> Self {
+        let mut fleet = Fleet::start().await;
+        fleet.set("LONGHAUL__WORKER__CONCURRENCY", &CONCURRENCY.to_string());
+        fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
+        let calls = Calls::default();
+        let entering = calls.clone();
+        fleet.llm.answer_with(move |request| {
+            let is_single = request.messages().iter().any(|message| message.to_string().contains("a single one"));
+            let gate = entering.enter(is_single);
+            reply_events([ev_gate(&gate), ev_text("{}"), ev_finish("stop")])
+        });
+        queue_up(&fleet, &fleet.new_execution("d", json!({"text": "one of many"})).await).await;
+        let worker = fleet.worker();
+        calls.until_began(CONCURRENCY).await;
+        Self { fleet, calls, worker }
+    }
+
+    async fn submit(&self, tenant: TenantId) -> ExecutionId {
+        let template = self.fleet.new_execution("d", json!({"text": "a single one"})).await;
+        self.fleet.submit_new(NewExecution { tenant_id: tenant, ..template }).await
+    }
+
+    async fn tenant(&self, name: &str) -> TenantId {
+        self.fleet.store.ensure_tenant(name, None).await.unwrap().id
+    }
+
+    /// Waits until the execution runs.
+    async fn until_held(&self, id: ExecutionId) {
+        self.fleet.until(id, "the execution is held", |row| !row["worker_id"].is_null()).await;
+    }
+
+    /// Number of calls of the first tenant that have begun.
+    fn big_began(&self) -> usize {
+        self.calls.0.lock().unwrap().iter().filter(|(is_single, _)| !is_single).count()
+    }
+
+    async fn end(self) {
+        self.worker.begin_drain();
+        self.calls.end_all();
+        self.worker.drain().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backlog_delays_another_tenant_by_one_execution() {
-    let mut fleet = Fleet::start().await;
-    fleet.set("LONGHAUL__WORKER__CONCURRENCY", &CONCURRENCY.to_string());
-    fleet.apply(&agent("a"), &DefinitionSpec::new("d", "a")).await;
-    let calls = Calls::default();
-    let entering = calls.clone();
-    fleet.llm.answer_with(move |request| {
-        let is_single = request.messages().iter().any(|message| message.to_string().contains("a single one"));
-        let gate = entering.enter(is_single);
-        reply_events([ev_gate(&gate), ev_text("{}"), ev_finish("stop")])
-    });
-    queue_up(&fleet, &fleet.new_execution("d", json!({"text": "one of many"})).await).await;
-    let small = fleet.store.ensure_tenant("small", None).await.unwrap().id;
-    let worker = fleet.worker();
-    calls.until_began(CONCURRENCY).await;
-
-    let mut began = CONCURRENCY;
+async fn newcomer_starts_although_no_permit_is_released() {
+    let world = Saturated::start().await;
+    let small = world.tenant("small").await;
     for round in 0..ROUNDS {
-        // Saturated: the gates hold as many model calls as the worker has permits.
-        assert_eq!(fleet.llm.in_flight(), CONCURRENCY);
-        let template = fleet.new_execution("d", json!({"text": "a single one"})).await;
-        let id = fleet.submit_new(NewExecution { tenant_id: small, ..template }).await;
-        assert_eq!(calls.began(), began, "nothing begins without a permit");
-        calls.end_first(false);
-        began += 1;
-        calls.until_began(began).await;
-        let is_single = calls.0.lock().unwrap()[began - 1].0;
-        assert!(is_single, "round {round}: an execution of the big tenant began although the single one waited");
-        assert_eq!(began_before(&fleet, id).await, 0, "round {round}");
-        // The single execution ends, and the big tenant has all permits again.
-        calls.end_first(true);
-        began += 1;
-        calls.until_began(began).await;
-        assert!(!calls.0.lock().unwrap()[began - 1].0);
+        let id = world.submit(small).await;
+        world.calls.until_began(CONCURRENCY + round + 1).await;
+        assert_eq!(world.big_began(), CONCURRENCY, "round {round}: the single execution began, and no other");
+        world.calls.end_first(true);
+        world.fleet.ended(id).await;
     }
-    let waiting: i64 = sqlx::query_scalar("select count(*) from executions where wait_reason = 'worker'")
-        .fetch_one(&fleet.db.pool)
-        .await
-        .unwrap();
-    assert!(usize::try_from(waiting).unwrap() > QUEUED - 100, "there was a backlog all the time: {waiting}");
-    worker.begin_drain();
-    calls.end_all();
-    worker.drain().await;
+    assert_eq!(world.fleet.llm.in_flight(), CONCURRENCY, "the big tenant alone has all permits");
+    // The big tenant goes on as before.
+    world.calls.end_first(false);
+    world.calls.until_began(CONCURRENCY + ROUNDS + 1).await;
+    assert_eq!(world.big_began(), CONCURRENCY + 1);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn full_kept_part_passes_next_release_to_newcomer() {
+    let world = Saturated::start().await;
+    let [first, second] = [world.tenant("first").await, world.tenant("second").await];
+    let held = world.submit(first).await;
+    world.until_held(held).await;
+    world.calls.until_began(CONCURRENCY + 1).await;
+    // The kept permit is taken; its holder submits more, as does a tenant that holds nothing.
+    let more = world.submit(first).await;
+    let newcomer = world.submit(second).await;
+    world.calls.end_first(false);
+    world.until_held(newcomer).await;
+    world.calls.until_began(CONCURRENCY + 2).await;
+    assert_eq!(world.big_began(), CONCURRENCY);
+    // The next release fills up the kept part; of the one after it, the tenant with the fewest permits has more.
+    world.calls.end_first(false);
+    world.calls.end_first(false);
+    world.until_held(more).await;
+    world.calls.until_began(CONCURRENCY + 3).await;
+    assert_eq!(world.big_began(), CONCURRENCY, "the big tenant still holds most");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundred_newcomers_start_beside_a_full_worker() {
+    const TENANTS: usize = 100;
+    let world = Saturated::start().await;
+    let mut singles = Vec::new();
+    for n in 0..TENANTS {
+        let tenant = world.tenant(&format!("tenant-{n}")).await;
+        singles.push(world.submit(tenant).await);
+    }
+    for ended in 1..=TENANTS {
+        world.calls.until_began(CONCURRENCY + ended).await;
+        world.calls.end_first(true);
+    }
+    for single in singles {
+        world.fleet.ended(single).await;
+    }
+    assert_eq!(world.big_began(), CONCURRENCY, "none of the big tenant began or ended");
+    world.end().await;
+}
+
+/// The process goes on under a new identity, so whatever it counted by mistake would stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lost_lease_leaves_no_permit_counted() {
+    let world = Saturated::start().await;
+    let small = world.tenant("small").await;
+    let held = world.submit(small).await;
+    world.calls.until_began(CONCURRENCY + 1).await;
+    world.fleet.bury_workers().await;
+    // The calls of the attempts that are over need not be waited for.
+    world.calls.end_all();
+    // The single execution is among those that start again.
+    world.calls.until_began(2 * CONCURRENCY + 1).await;
+    world.calls.end_first(true);
+    world.fleet.ended(held).await;
+    world.calls.until_began(2 * CONCURRENCY + 2).await;
+    world.submit(small).await;
+    world.calls.until_began(2 * CONCURRENCY + 3).await;
+    world.end().await;
 }

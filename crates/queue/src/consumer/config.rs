@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::Notify;
+
 use super::super::{QueueName, QueueOptions};
 
 /// Settings of a consumer.
@@ -16,6 +18,12 @@ pub struct ConsumerConfig {
     pub queues: Vec<QueueName>,
     /// Maximum executions per claim.
     pub batch_max: usize,
+    /// Permits that are kept for tenants that hold none here.
+    pub kept: usize,
+    /// Interval of looks for such tenants while only kept permits are free.
+    pub look_every: Duration,
+    /// Notified when a tenant holds no permit any more, for a look at once.
+    pub returned: Arc<Notify>,
     /// Interval of claims while Redis answers and no wake-up arrives.
     pub poll_idle: Duration,
     /// True if `claim` takes every execution of its queues. If false, a wake-up that brought no execution is passed
@@ -33,6 +41,9 @@ impl ConsumerConfig {
             redis,
             queues,
             batch_max: 256,
+            kept: 0,
+            look_every: Duration::from_millis(250),
+            returned: Arc::default(),
             poll_idle: Duration::from_secs(5),
             serves_all: Arc::new(AtomicBool::new(true)),
             poll_away: Duration::from_millis(500),

@@ -22,6 +22,14 @@ const LOW_BOUND_LIFE: Duration = Duration::from_secs(1);
 /// Most tenants whose bounds one claim remembers.
 const MAX_KNOWN: usize = 200;
 
+/// Tenants whose executions a claim may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimFor {
+    AnyTenant,
+    /// Tenants that hold no permit of this process: one execution, and no suspect.
+    Newcomer,
+}
+
 /// Limits of a claim.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest<'a> {
@@ -30,6 +38,7 @@ pub struct ClaimRequest<'a> {
     pub queues: &'a [String],
     /// Serve keys that the worker satisfies.
     pub serves: &'a [String],
+    pub tenants: ClaimFor,
     /// Most executions to claim.
     pub max: i32,
     /// Most suspects to claim.
@@ -39,7 +48,7 @@ pub struct ClaimRequest<'a> {
 }
 
 /// Memory of a worker between claims: where scans start, so that under backlog they do not pass entries already
-/// claimed but not yet vacuumed (core-rules 16), and the usage of tenants.
+/// claimed but not yet vacuumed (core-rules 16), and what tenants use.
 #[derive(Debug, Default)]
 pub struct ClaimBounds {
     lines: Mutex<BTreeMap<Line, Bound>>,
@@ -77,7 +86,7 @@ impl ClaimBounds {
 }
 
 /// A row of the type `claim_line`: a tenant claimed from lately, and the position after which its scan starts.
-#[derive(Debug, sqlx::Type)]
+#[derive(Debug, Clone, sqlx::Type)]
 #[sqlx(type_name = "claim_line")]
 pub(super) struct ClaimLine {
     queue: String,
@@ -85,6 +94,13 @@ pub(super) struct ClaimLine {
     tenant_id: Uuid,
     after_rank: i64,
     after_id: Uuid,
+}
+
+impl ClaimLine {
+    /// All executions of the tenant.
+    pub(super) fn whole(queue: String, serve_key: String, tenant_id: Uuid) -> Self {
+        Self { queue, serve_key, tenant_id, after_rank: i64::MIN, after_id: Uuid::nil() }
+    }
 }
 
 /// A row of the type `claim_gap`: tenants between which others with work are looked for.
@@ -121,6 +137,19 @@ pub(super) struct ClaimScan {
 }
 
 impl ClaimScan {
+    /// The scan of a claim of one execution, of one of these newcomers.
+    pub(super) fn of_newcomers(lines: Vec<ClaimLine>, bounds: &ClaimBounds, candidates: i32) -> Self {
+        Self {
+            candidates,
+            per_tenant: 1,
+            lines,
+            gaps: Vec::new(),
+            suspects: Vec::new(),
+            usage: bounds.shares.usage(),
+            usual: bounds.shares.one_more(),
+        }
+    }
+
     /// The scan of a claim of at most `candidates` executions, and of one tenant at most `per_tenant`.
     pub(super) fn of(request: &ClaimRequest<'_>, bounds: &ClaimBounds, candidates: i32, per_tenant: i32) -> Self {
         let lanes =
@@ -132,11 +161,11 @@ impl ClaimScan {
             gaps: Vec::new(),
             suspects: Vec::new(),
             usage: bounds.shares.usage(),
-            usual: bounds.shares.usual(),
+            usual: bounds.shares.one_more(),
         };
         let mut remembered = bounds.lines.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.retain(|_, (_, since)| since.elapsed() < LOW_BOUND_LIFE);
-        for (queue, serve_key) in request.queues.iter().flat_map(|q| request.serves.iter().map(move |s| (q, s))) {
+        for (queue, serve_key) in request.lists() {
             let named = || (queue.clone(), serve_key.clone());
             let line = |tenant| (queue.clone(), serve_key.clone(), tenant);
             let mut known = Vec::new();
@@ -164,15 +193,33 @@ impl ClaimScan {
     }
 }
 
+impl<'a> ClaimRequest<'a> {
+    /// Pairs of a queue and a serve key to claim from.
+    fn lists(&self) -> impl Iterator<Item = (&'a String, &'a String)> {
+        let (queues, serves) = (self.queues, self.serves);
+        queues.iter().flat_map(move |queue| serves.iter().map(move |serve_key| (queue, serve_key)))
+    }
+}
+
+/// All tenants with work, in two parts that begin at a random place.
+pub(super) fn whole_gaps(request: &ClaimRequest<'_>) -> Vec<ClaimGap> {
+    let gaps = gaps_between(Vec::new());
+    let of_list = |(queue, serve_key): (&String, &String)| {
+        let gap = |(above, below)| ClaimGap { queue: queue.clone(), serve_key: serve_key.clone(), above, below };
+        gaps.iter().copied().map(gap).collect::<Vec<_>>()
+    };
+    request.lists().flat_map(of_list).collect()
+}
+
 /// The ranges of tenants between those known.
 fn gaps_between(known: Vec<Uuid>) -> Vec<(Uuid, Uuid)> {
-    // Under backlog the search for other tenants begins at a random place, so that each of very many gets its turn.
-    let pivot = (!known.is_empty()).then(Uuid::new_v4);
+    // The search for other tenants begins at a random place, so that each of very many gets its turn.
+    let pivot = Uuid::new_v4();
     let mut edges = known;
-    edges.extend([Uuid::nil(), Uuid::max()].into_iter().chain(pivot));
+    edges.extend([Uuid::nil(), Uuid::max(), pivot]);
     edges.sort_unstable();
     let mut gaps: Vec<_> = edges.windows(2).map(|pair| (pair[0], pair[1])).collect();
-    if let Some(start) = gaps.iter().position(|(above, _)| Some(*above) == pivot) {
+    if let Some(start) = gaps.iter().position(|(above, _)| *above == pivot) {
         gaps.rotate_left(start);
     }
     gaps

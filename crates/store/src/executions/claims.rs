@@ -1,6 +1,7 @@
 //! Claiming: leases the next runnable executions in fair order, in one statement.
 //!
-//! docs/adr/0013-slots-and-fairness.md describes the order, and how concurrency limits hold executions back.
+//! docs/adr/0066-permits.md describes the order, docs/adr/0013-slots-and-fairness.md how concurrency limits hold
+//! executions back.
 
 use std::{
     sync::atomic::Ordering,
@@ -10,10 +11,13 @@ use std::{
 use longhaul_shared::domain::TenantId;
 use tokio::time::timeout;
 
-use super::{claim_bounds::ClaimScan, claimed::ClaimRow};
 pub use super::{
-    claim_bounds::{ClaimBounds, ClaimRequest},
+    claim_bounds::{ClaimBounds, ClaimFor, ClaimRequest},
     claimed::{Claimed, Lane},
+};
+use super::{
+    claim_bounds::{ClaimLine, ClaimScan, whole_gaps},
+    claimed::ClaimRow,
 };
 use crate::{Store, StoreError, fleet::maintenance::Runnable};
 
@@ -24,6 +28,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const MIN_PER_TENANT: usize = 16;
 /// Fewest candidates that a claim examines once a concurrency limit held some back.
 const BEHIND_LIMITS: i32 = 200;
+/// Most tenants without permits among which a claim chooses one.
+const MAX_NEWCOMERS: i64 = 200;
 /// Most statements of one claim: it repeats while limits hold back all that it finds.
 const MAX_ROUNDS: usize = 5;
 
@@ -36,6 +42,8 @@ pub struct Claims {
     pub woken: Vec<Runnable>,
     /// True if executions were parked on the way, so that others behind them may be runnable.
     pub has_more: bool,
+    /// False if no statement was sent, because no newcomer waits.
+    pub has_claimed: bool,
 }
 
 impl Store {
@@ -49,14 +57,27 @@ impl Store {
     /// Postgres is unavailable, or its answer is late. If the claim was committed nevertheless, the worker's
     /// reconciliation releases it.
     pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Claims, StoreError> {
-        let mut claims = Claims::default();
+        let newcomers = match request.tenants {
+            ClaimFor::AnyTenant => Vec::new(),
+            ClaimFor::Newcomer => self.newcomers(request, bounds).await?,
+        };
+        if request.tenants == ClaimFor::Newcomer && newcomers.is_empty() {
+            return Ok(Claims::default());
+        }
+        let mut claims = Claims { has_claimed: true, ..Claims::default() };
         let mut wanted = ClaimRequest { ..request.clone() };
         let mut candidates = request.max;
         for _ in 0..MAX_ROUNDS {
             let spread = bounds.spread.load(Ordering::Relaxed).max(1);
             let room = usize::try_from(candidates).unwrap_or_default();
             let per_tenant = (2 * room / spread).clamp(MIN_PER_TENANT.min(room), room);
-            let rows = match self.claim_once(&wanted, bounds, candidates, per_tenant).await {
+            let scan = match request.tenants {
+                ClaimFor::AnyTenant => {
+                    ClaimScan::of(&wanted, bounds, candidates, i32::try_from(per_tenant).unwrap_or(i32::MAX))
+                }
+                ClaimFor::Newcomer => ClaimScan::of_newcomers(newcomers.clone(), bounds, candidates),
+            };
+            let rows = match self.claim_once(&wanted, scan).await {
                 Ok(rows) => rows,
                 // Executions claimed by an earlier statement are kept.
                 Err(error) if !claims.claimed.is_empty() => {
@@ -68,7 +89,10 @@ impl Store {
             let (refused, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.refused_keys.is_some());
             let took = i32::try_from(rows.len()).unwrap_or(i32::MAX);
             if took == wanted.max {
-                bounds.remember(&rows);
+                // A claim for newcomers says nothing of other tenants.
+                if wanted.tenants == ClaimFor::AnyTenant {
+                    bounds.remember(&rows);
+                }
             } else if per_tenant < room {
                 bounds.spread.store(1, Ordering::Relaxed);
             }
@@ -102,15 +126,26 @@ impl Store {
         Ok(claims)
     }
 
-    /// One statement: up to `request.max` leases of up to `candidates` executions examined.
-    async fn claim_once(
-        &self,
-        request: &ClaimRequest<'_>,
-        bounds: &ClaimBounds,
-        candidates: i32,
-        per_tenant: usize,
-    ) -> Result<Vec<ClaimRow>, StoreError> {
-        let scan = ClaimScan::of(request, bounds, candidates, i32::try_from(per_tenant).unwrap_or(i32::MAX));
+    /// Where the executions of tenants that hold no permit of this process wait. A look that finds none writes nothing,
+    /// which a claim that finds none does.
+    async fn newcomers(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Vec<ClaimLine>, StoreError> {
+        let mut connection = self.claims.lend().await?;
+        let look = sqlx::query_file!(
+            "src/sql/newcomers.sql",
+            whole_gaps(request) as _,
+            &bounds.shares.holders(),
+            MAX_NEWCOMERS
+        )
+        .fetch_all(&mut *connection);
+        let Ok(answer) = timeout(ANSWER_LIMIT, look).await else {
+            return Err(StoreError::TimedOut(ANSWER_LIMIT));
+        };
+        let rows = connection.back(answer)?;
+        Ok(rows.into_iter().map(|row| ClaimLine::whole(row.queue, row.serve_key, row.tenant_id)).collect())
+    }
+
+    /// One statement: up to `request.max` leases.
+    async fn claim_once(&self, request: &ClaimRequest<'_>, scan: ClaimScan) -> Result<Vec<ClaimRow>, StoreError> {
         let mut connection = self.claims.lend().await?;
         let claim = sqlx::query_file_as!(ClaimRow, "src/sql/claim.sql", request.worker.0, request.max, scan as _,)
             .fetch_all(&mut *connection);

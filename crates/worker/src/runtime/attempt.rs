@@ -25,6 +25,7 @@ use longhaul_store::{
         claims::Claimed,
         outcomes::{Concluded, LeaseEnd},
     },
+    fleet::shares::HeldPermit,
     history::journal::{JournalWrite, Loaded, StoredJournal},
 };
 use tokio::sync::OwnedSemaphorePermit;
@@ -42,12 +43,14 @@ use crate::{contract, deps::AttemptDeps};
 pub(crate) struct Lease {
     pub(crate) claimed: Claimed,
     pub(crate) control: Arc<AttemptControl>,
+    /// Counts its permit as its tenant's.
+    pub(crate) share: HeldPermit,
 }
 
 /// Runs the attempt and ends its lease. The outcome is written here, or the lease belongs to another worker. The
 /// permit is released before the outcome is written, so that the next claim and this write overlap.
 pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: AttemptDeps) {
-    let Lease { claimed, control } = lease;
+    let Lease { claimed, control, share } = lease;
     // Boxed here and below: a future that wraps or moves another reserves its size again, and thousands of attempts
     // wait for their models.
     Box::pin(async {
@@ -56,7 +59,8 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
         let (started, in_use) = (Instant::now(), metrics::PermitInUse::new());
         let ended = attempt(&claimed, &control, &deps).await;
         let concluding = deps.concluding.acquire().await;
-        drop((permit, in_use));
+        // The share first: the claim that the permit allows counts it no more.
+        drop((share, permit, in_use));
         let tokens = Box::pin(conclude(&claimed, ended, started, &deps)).await;
         drop(concluding);
         deps.shared.shares.end(claimed.tenant_id, claimed.charged, tokens, started.elapsed());

@@ -34,6 +34,11 @@ impl ClaimLimit {
         if max > 0 && self.memory.is_open() { max } else { 0 }
     }
 
+    /// True if claims are not limited.
+    pub(super) fn is_open(&self, trouble: &Trouble) -> bool {
+        matches!(trouble.gate(), ClaimGate::Open) && self.memory.is_open()
+    }
+
     /// Counts claimed executions.
     pub(super) fn claimed(&self, claimed: usize) {
         self.memory.claimed(claimed);

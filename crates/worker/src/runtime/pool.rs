@@ -193,7 +193,7 @@ impl Process {
             async move { reactions::follow(&deps, deps.ended.subscribe()).await }
         });
         services.spawn(health::watch(self.deps.health.clone()));
-        services.spawn(reconcile::exchange_usage(self.deps.clone()));
+        services.spawn(reconcile::exchange_usage(self.deps.clone(), writer.worker()));
         services.spawn(reconcile::refresh_serves(self.deps.clone(), self.serves.clone(), writer.worker()));
         let every = self.config.reconcile;
         services.spawn(reconcile::reconcile(self.deps.clone(), writer.clone(), held.clone(), lease.clone(), every));

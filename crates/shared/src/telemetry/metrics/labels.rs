@@ -40,6 +40,8 @@ pub enum ClaimReason {
     Backlog,
     /// A timer: slow when idle, fast while Redis is away.
     Poll,
+    /// Only kept permits were free, and a tenant that holds none here had work.
+    Newcomer,
 }
 
 /// Outcome of a model call.

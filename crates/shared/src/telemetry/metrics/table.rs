@@ -131,7 +131,12 @@ pub const METRICS: &[Metric] = &[
         &[],
         "attempts this process holds now: those that run, and those whose end is being written",
     ),
-    metric("longhaul_worker_permits", Kind::Gauge, &[], "attempts that this worker runs at a time"),
+    metric(
+        "longhaul_worker_permits",
+        Kind::Gauge,
+        &[],
+        "attempts that this worker runs at a time, without the tenth kept for tenants that hold none",
+    ),
     metric(
         "longhaul_worker_permits_in_use",
         Kind::Gauge,

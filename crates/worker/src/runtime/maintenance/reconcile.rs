@@ -93,12 +93,12 @@ pub(crate) async fn refresh_serves(deps: Arc<Deps>, serves: Arc<Serves>, worker:
     }
 }
 
-/// Exchanges the tenants' usage with the other workers.
-pub(crate) async fn exchange_usage(deps: Arc<Deps>) {
+/// Exchanges the tenants' usage and permits with the other workers.
+pub(crate) async fn exchange_usage(deps: Arc<Deps>, worker: WorkerId) {
     let mut tick = ticks(EXCHANGE_EVERY);
     loop {
         tick.tick().await;
-        if let Err(error) = deps.store.trouble().on_one_server(deps.store.exchange_usage(&deps.shares)).await {
+        if let Err(error) = deps.store.trouble().on_one_server(deps.store.exchange_usage(worker, &deps.shares)).await {
             tracing::warn!(error = %error, "the use of tenants could not be exchanged");
         }
     }
