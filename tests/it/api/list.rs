@@ -173,6 +173,7 @@ async fn every_access_path_scans_its_index() {
     let cases = [
         (base.clone(), AccessPath::Tenant, "executions_tenant"),
         (ListFilter { agent: Some("agent-7".into()), ..base.clone() }, AccessPath::Agent, "executions_agent"),
+        (ListFilter { queue: Some("zz".into()), ..base.clone() }, AccessPath::Queue, "executions_queue"),
         (
             ListFilter { definition: Some("definition-7".into()), ..base.clone() },
             AccessPath::Definition,

@@ -13,6 +13,7 @@ mod ends;
 mod expiry;
 mod fair_order;
 mod fences;
+mod list_plans;
 mod lost_replies;
 mod managed_server;
 mod model;

@@ -176,9 +176,13 @@ versions! {
     limit 1
     "#,
     r#"
-    select distinct on (key) id, tenant_id, version, spec::text as "spec!", created_at, removed_at
-    from definition_versions
-    where (tenant_id = $1 or tenant_id is null) and removed_at is null and key > $2
+    select distinct on (key) id as "id!", tenant_id, version as "version!", spec::text as "spec!",
+        created_at as "created_at!", removed_at
+    from (
+        select * from definition_versions where tenant_id = $1 and removed_at is null and key > $2
+        union all
+        select * from definition_versions where tenant_id is null and removed_at is null and key > $2
+    ) seen
     order by key, tenant_id nulls last, version desc
     limit $3
     "#,
@@ -214,9 +218,13 @@ versions! {
     limit 1
     "#,
     r#"
-    select distinct on (key) id, tenant_id, version, spec::text as "spec!", created_at, removed_at
-    from agent_versions
-    where (tenant_id = $1 or tenant_id is null) and removed_at is null and key > $2
+    select distinct on (key) id as "id!", tenant_id, version as "version!", spec::text as "spec!",
+        created_at as "created_at!", removed_at
+    from (
+        select * from agent_versions where tenant_id = $1 and removed_at is null and key > $2
+        union all
+        select * from agent_versions where tenant_id is null and removed_at is null and key > $2
+    ) seen
     order by key, tenant_id nulls last, version desc
     limit $3
     "#,

@@ -160,11 +160,17 @@ impl Store {
     ) -> Result<Vec<SkillVersion>, StoreError> {
         let rows = sqlx::query_as!(
             SkillRow,
-            "select distinct on (name) id, tenant_id, name, version, description, created_at, removed_at
-             from skill_versions
-             where (tenant_id = $1 or tenant_id is null) and removed_at is null and name > $2
-             order by name, tenant_id nulls last, version desc
-             limit $3",
+            r#"
+            select distinct on (name) id as "id!", tenant_id, name as "name!", version as "version!",
+                description as "description!", created_at as "created_at!", removed_at
+            from (
+                select * from skill_versions where tenant_id = $1 and removed_at is null and name > $2
+                union all
+                select * from skill_versions where tenant_id is null and removed_at is null and name > $2
+            ) seen
+            order by name, tenant_id nulls last, version desc
+            limit $3
+            "#,
             tenant.map(|tenant| tenant.0),
             after,
             limit,

@@ -7,6 +7,7 @@ pub(crate) mod connection_age;
 pub(crate) mod connections;
 pub mod durability;
 pub mod ids;
+pub(crate) mod list_plan;
 pub mod outage;
 pub(crate) mod pool;
 pub mod retry;

@@ -10,6 +10,8 @@ use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
 const MINTED_BEFORE: Duration = Duration::minutes(5);
 /// Largest error of the database's clock as last measured, from which ids are minted.
 const MINTED_AFTER: Duration = Duration::seconds(10);
+/// Most executions of a tenant that one list examines along its index, however few of them pass the other conditions.
+pub const MAX_EXAMINED: i64 = 5_000;
 
 /// Filter of a list of executions. Absent fields let everything through.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -55,6 +57,8 @@ pub enum AccessPath {
     Definition,
     /// `executions_agent`.
     Agent,
+    /// `executions_queue`.
+    Queue,
     /// `executions_tenant`.
     Tenant,
 }
@@ -85,9 +89,34 @@ impl ListFilter {
             AccessPath::Definition
         } else if self.agent.is_some() {
             AccessPath::Agent
+        } else if self.queue.is_some() {
+            AccessPath::Queue
         } else {
             AccessPath::Tenant
         }
+    }
+
+    /// The conditions that the index of its path answers; those of `Open` and `Failed` in part by the path itself.
+    pub(crate) fn along_path(&self) -> Self {
+        let own = self.clone();
+        let none = Self { limit: self.limit, ..Self::default() };
+        match self.access_path() {
+            AccessPath::Children => Self { parent: own.parent, ..none },
+            AccessPath::Tree => Self { root: own.root, ..none },
+            AccessPath::Metadata => Self { metadata: own.metadata, ..none },
+            AccessPath::Parked => Self { wait_reason: own.wait_reason, ..none },
+            AccessPath::Open => Self { status: own.status, ..none },
+            AccessPath::Failed => Self { failure_code: own.failure_code, ..none },
+            AccessPath::Definition => Self { definition: own.definition, ..none },
+            AccessPath::Agent => Self { agent: own.agent, ..none },
+            AccessPath::Queue => Self { queue: own.queue, ..none },
+            AccessPath::Tenant => none,
+        }
+    }
+
+    /// True if executions that the index finds may fail other conditions.
+    pub(crate) fn is_partial(&self) -> bool {
+        Self { before: None, ..self.clone() } != self.along_path()
     }
 
     /// Range of ids `low..high` that holds every execution of the filter's times and cursor. Times are then

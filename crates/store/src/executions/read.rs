@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    executions::list_filter::{AccessPath, Explain, ListFilter},
+    executions::list_filter::{AccessPath, Explain, ListFilter, MAX_EXAMINED},
     tenants::scope::TenantScope,
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
@@ -255,12 +255,27 @@ macro_rules! page {
     }};
 }
 
+/// Executions along the index of a list: a range of ids, and how many of them are examined after how many.
+#[derive(Debug, Clone, Copy)]
+struct Window {
+    path: AccessPath,
+    ids: (Uuid, Uuid),
+    examined: i64,
+    skipped: i64,
+}
+
+impl Window {
+    /// The newest executions.
+    fn first(filter: &ListFilter) -> Self {
+        Self { path: filter.access_path(), ids: filter.id_range(), examined: MAX_EXAMINED, skipped: 0 }
+    }
+}
+
 /// The newest executions by tenant along one index. `sources` adds to the tenants whatever else the index needs,
 /// `joins` and `condition` name the index, the rest is checked row by row.
 macro_rules! newest {
-    (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $filter:expr, $tenants:expr) => {{
-        let filter: &ListFilter = $filter;
-        let (low, high) = filter.id_range();
+    (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $list:expr, $tenants:expr) => {{
+        let (filter, Window { ids: (low, high), examined, skipped, .. }): (&ListFilter, Window) = $list;
         page!(
             (r#"
             select picked.id
@@ -268,10 +283,15 @@ macro_rules! newest {
             "# + $($sources)* + r#"
             cross join lateral (
                 select e.id
-                from executions e "# + $($joins)* + r#"
-                where e.tenant_id = t.tenant_id and e.id >= $2 and e.id < $3
-                    and "# + $($condition)* + r#"
-                    and ($5::text is null or e.status = $5::text::execution_status)
+                from (
+                    select e.*
+                    from executions e "# + $($joins)* + r#"
+                    where e.tenant_id = t.tenant_id and e.id >= $2 and e.id < $3
+                        and "# + $($condition)* + r#"
+                    order by e.id desc
+                    limit $16 offset $17
+                ) e
+                where ($5::text is null or e.status = $5::text::execution_status)
                     and ($6::text is null or e.wait_reason = $6)
                     and ($7::text is null or e.agent_key = $7)
                     and ($8::text is null or e.definition_key = $8)
@@ -304,34 +324,38 @@ macro_rules! newest {
             filter.created_before,
             filter.parent.map(|id| id.0),
             filter.root.map(|id| id.0),
+            examined,
+            skipped,
         )
     }};
 }
 
-fn list_statement(reach: &TenantScope, filter: &ListFilter) -> Result<Statement, StoreError> {
+fn list_statement(reach: &TenantScope, filter: &ListFilter, window: Window) -> Result<Statement, StoreError> {
     let tenants = reach.ids();
     let tenants = tenants.as_deref() as Option<&[Uuid]>;
-    Ok(match filter.access_path() {
-        AccessPath::Tenant => newest!((""), (""), ("true"), filter, tenants),
-        AccessPath::Children => newest!((""), (""), ("e.parent_id = $14"), filter, tenants),
-        AccessPath::Tree => newest!((""), (""), ("(e.root_id = $15 or e.id = $15)"), filter, tenants),
-        AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), filter, tenants),
-        AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), filter, tenants),
+    let list = (filter, window);
+    Ok(match window.path {
+        AccessPath::Tenant => newest!((""), (""), ("true"), list, tenants),
+        AccessPath::Children => newest!((""), (""), ("e.parent_id = $14"), list, tenants),
+        AccessPath::Tree => newest!((""), (""), ("(e.root_id = $15 or e.id = $15)"), list, tenants),
+        AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), list, tenants),
+        AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), list, tenants),
+        AccessPath::Queue => newest!((""), (""), ("e.queue = $10"), list, tenants),
         AccessPath::Metadata => {
-            newest!((""), (""), ("e.metadata @> $11 and e.metadata <> '{}'"), filter, tenants)
+            newest!((""), (""), ("e.metadata @> $11 and e.metadata <> '{}'"), list, tenants)
         }
         AccessPath::Parked => newest!(
             (""),
             ("join parked k on k.execution_id = e.id"),
             ("k.tenant_id = t.tenant_id and k.wait_reason = $6 and k.execution_id >= $2 and k.execution_id < $3"),
-            filter,
+            list,
             tenants
         ),
         AccessPath::Open => newest!(
             ("cross join (values ('PENDING'::execution_status), ('IN_PROGRESS')) as s (status)"),
             (""),
             ("e.finished_at is null and e.status = s.status and ($5::text is null or s.status = $5::text::execution_status)"),
-            filter,
+            list,
             tenants
         ),
         // Codes are few: each is one scan in the order of ids, where a scan over all of them would have to sort.
@@ -358,7 +382,7 @@ fn list_statement(reach: &TenantScope, filter: &ListFilter) -> Result<Statement,
             "#),
             (""),
             ("e.status = 'FAILED' and e.failure_code = c.failure_code"),
-            filter,
+            list,
             tenants
         ),
     })
@@ -375,7 +399,8 @@ impl Store {
         self.clock.now()
     }
 
-    /// The executions that pass `filter`, newest first.
+    /// The executions that pass `filter`, newest first, among the newest [`MAX_EXAMINED`] of each tenant along the index
+    /// of the list.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
@@ -384,7 +409,28 @@ impl Store {
         reach: &TenantScope,
         filter: &ListFilter,
     ) -> Result<Vec<ExecutionSummary>, StoreError> {
-        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let window = Window::first(filter);
+        self.list_window(list_statement(reach, filter, window)?).await
+    }
+
+    /// The execution after which a list with this filter goes on that was not full; `None` if it has no more.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn list_goes_on(
+        &self,
+        reach: &TenantScope,
+        filter: &ListFilter,
+    ) -> Result<Option<ExecutionId>, StoreError> {
+        if !filter.is_partial() {
+            return Ok(None);
+        }
+        let window = Window { examined: 1, skipped: MAX_EXAMINED - 1, ..Window::first(filter) };
+        let last = self.list_window(list_statement(reach, &filter.along_path(), window)?).await?;
+        Ok(last.first().map(|last| last.id))
+    }
+
+    async fn list_window(&self, Statement { sql, arguments }: Statement) -> Result<Vec<ExecutionSummary>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
         rows.into_iter().map(ExecutionSummary::try_from).collect()
     }
@@ -400,7 +446,8 @@ impl Store {
         filter: &ListFilter,
         explain: Explain,
     ) -> Result<String, StoreError> {
-        let Statement { sql, arguments } = list_statement(reach, filter)?;
+        let window = Window::first(filter);
+        let Statement { sql, arguments } = list_statement(reach, filter, window)?;
         let explain = match explain {
             Explain::Plan => "explain (costs off)",
             Explain::Analyze => "explain (analyze, buffers)",

@@ -11,8 +11,12 @@ use super::{
     request::{RequestedCall, Row},
 };
 use crate::{
-    Store, StoreError, database::batch::Flushed, executions::lease_state::lease_state, fleet::maintenance::Runnable,
-    history::journal::Hash, tenants::scope::TenantScope,
+    Store, StoreError,
+    database::{batch::Flushed, list_plan::begin_list},
+    executions::lease_state::lease_state,
+    fleet::maintenance::Runnable,
+    history::journal::Hash,
+    tenants::scope::TenantScope,
 };
 use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
 
@@ -191,7 +195,7 @@ impl Store {
                     filter.state.map(RequestState::as_str),
                     filter.limit,
                 )
-                .fetch_all(&self.pool)
+                .fetch_all(&mut *begin_list(&self.pool).await?)
                 .await?
             };
         }

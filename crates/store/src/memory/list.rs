@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
 
 /// An episode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,16 +82,21 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Episode>, StoreError> {
         let tenants = scope.ids();
-        let rows = sqlx::query_as!(
+        let query = sqlx::query_as!(
             Row,
             r#"
-            select id, tenant_id, agent_key, scope, execution_id, session_id, exchange, content, hash, version,
-                created_at, updated_at
-            from memory_episodes
-            where ($1::uuid[] is null or tenant_id = any ($1)) and ($2::uuid is null or id = $2)
-                and ($3::text is null or agent_key = $3) and ($4::text is null or scope = $4)
-                and ($5::uuid is null or session_id = $5) and ($6::uuid is null or id < $6)
-            order by id desc
+            select m.id, m.tenant_id, m.agent_key, m.scope, m.execution_id, m.session_id, m.exchange, m.content, m.hash,
+                m.version, m.created_at, m.updated_at
+            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
+            cross join lateral (
+                select * from memory_episodes m
+                where m.tenant_id = t.tenant_id and ($2::uuid is null or m.id = $2)
+                    and ($3::text is null or m.agent_key = $3) and ($4::text is null or m.scope = $4)
+                    and ($5::uuid is null or m.session_id = $5) and ($6::uuid is null or m.id < $6)
+                order by m.id desc
+                limit $7
+            ) m
+            order by m.id desc
             limit $7
             "#,
             tenants.as_deref() as Option<&[Uuid]>,
@@ -101,9 +106,11 @@ impl Store {
             filter.session.map(|session| session.0),
             filter.before.map(|id| id.0),
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        );
+        let rows = match filter.id {
+            Some(_) => query.fetch_all(&self.pool).await?,
+            None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
+        };
         Ok(rows.into_iter().map(Episode::from).collect())
     }
 }

@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::locked::snapshot;
-use crate::{Store, StoreError, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
 
 /// A project.
 #[derive(Debug, Clone, PartialEq)]
@@ -271,7 +271,7 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Project>, StoreError> {
         let tenants = scope.ids();
-        let rows = sqlx::query_as!(
+        let query = sqlx::query_as!(
             Row,
             r#"
             select p.id, p.tenant_id, p.name, p.goal, p.agent_key, p.execution_strategy, p.max_parallel_tasks,
@@ -279,19 +279,27 @@ impl Store {
                 p.failure_summary, p.created_at, p.started_at, p.finished_at, p.deadline_at,
                 (select f.name from project_phases f where f.project_id = p.id and f.position = p.phase) as phase_name,
                 array[p.pending, p.running, p.completed, p.failed, p.skipped, p.cancelled] as "counts!"
-            from projects p
-            where ($1::uuid[] is null or p.tenant_id = any ($1)) and ($2::uuid is null or p.id = $2)
-                and ($3::text is null or p.status = $3) and ($4::uuid is null or p.id < $4)
-            order by p.id desc limit $5
+            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
+            cross join lateral (
+                select * from projects p
+                where p.tenant_id = t.tenant_id and ($2::uuid is null or p.id = $2)
+                    and ($3::text is null or p.status = $3) and ($4::uuid is null or p.id < $4)
+                order by p.id desc
+                limit $5
+            ) p
+            order by p.id desc
+            limit $5
             "#,
             tenants.as_deref(),
             id.map(|id| id.0),
             status.map(ProjectStatus::as_str),
             before.map(|id| id.0),
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        );
+        let rows = match id {
+            Some(_) => query.fetch_all(&self.pool).await?,
+            None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
+        };
         rows.into_iter().map(Project::try_from).collect()
     }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
 use longhaul_shared::domain::{ExecutionId, TenantId};
 
 /// An execution that killed its workers.
@@ -149,7 +149,7 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Quarantined>, StoreError> {
         let tenants = reach.ids();
-        let rows = sqlx::query_file_as!(
+        let query = sqlx::query_file_as!(
             Row,
             "src/sql/quarantined.sql",
             tenants.as_deref(),
@@ -157,9 +157,11 @@ impl Store {
             with_past,
             after,
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        );
+        let rows = match id {
+            Some(_) => query.fetch_all(&self.pool).await?,
+            None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
+        };
         Ok(rows.into_iter().map(Quarantined::from).collect())
     }
 

@@ -8,8 +8,8 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError, executions::budgets::Caps, executions::submit::Idempotency, history::erasure::Erasure,
-    tenants::scope::TenantScope, waiting::SessionTurn,
+    Store, StoreError, database::list_plan::begin_list, executions::budgets::Caps, executions::submit::Idempotency,
+    history::erasure::Erasure, tenants::scope::TenantScope, waiting::SessionTurn,
 };
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, ProjectId, SessionId, TenantId, WaitReason,
@@ -295,7 +295,7 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<Session>, StoreError> {
         let tenants = scope.ids();
-        let rows = sqlx::query_as!(
+        let query = sqlx::query_as!(
             Row,
             r#"
             select s.id, s.tenant_id, s.agent_key, s.agent_version, s.on_busy, s.metadata,
@@ -304,7 +304,13 @@ impl Store {
                 s.running, e.wait_reason as "wait_reason?",
                 (select count(*) from session_turns t where t.session_id = s.id and t.state = 'queued') as "queued!",
                 s.turns, s.project_id, last.status::text as "last_status?", last.failure_code as "last_failure?"
-            from sessions s
+            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) g
+            cross join lateral (
+                select * from sessions s
+                where s.tenant_id = g.tenant_id and ($2::uuid is null or s.id = $2) and ($3::uuid is null or s.id < $3)
+                order by s.id desc
+                limit $4
+            ) s
             left join executions e on e.id = s.running
             left join lateral (
                 select x.status, x.failure_code
@@ -312,8 +318,6 @@ impl Store {
                 where t.session_id = s.id and t.state = 'ended'
                 order by t.number desc limit 1
             ) last on true
-            where ($1::uuid[] is null or s.tenant_id = any ($1)) and ($2::uuid is null or s.id = $2)
-                and ($3::uuid is null or s.id < $3)
             order by s.id desc
             limit $4
             "#,
@@ -322,9 +326,11 @@ impl Store {
             before.map(|id| id.0),
             limit,
             IDLE_END,
-        )
-        .fetch_all(&self.pool)
-        .await?;
+        );
+        let rows = match id {
+            Some(_) => query.fetch_all(&self.pool).await?,
+            None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
+        };
         rows.into_iter().map(Session::try_from).collect()
     }
 

@@ -9,7 +9,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::scope::TenantScope;
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, database::list_plan::begin_list};
 
 /// Rows deleted by one statement.
 const BATCH: i64 = 10_000;
@@ -161,7 +161,7 @@ impl Store {
             filter.before,
             filter.limit,
         );
-        Ok(rows.fetch_all(&self.pool).await?)
+        Ok(rows.fetch_all(&mut *begin_list(&self.pool).await?).await?)
     }
 
     /// Deletes rows older than `kept`, or only counts them. Returns their number.

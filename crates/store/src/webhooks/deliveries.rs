@@ -6,7 +6,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
 use super::{EndpointOf, EventType};
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, database::list_plan::begin_list};
 
 /// Most deliveries that one request sends again.
 const MAX_REDELIVERED: i64 = 10_000;
@@ -64,12 +64,11 @@ impl Store {
                 d.delivered_at, d.attempted_at, d.status, d.error
             from webhook_endpoints w join webhook_deliveries d on d.endpoint_id = w.id
             where w.id = $1 and w.tenant_id = $2 and ($4::uuid is null or d.id < $4)
-                and case $3::text
-                    when 'waiting' then d.next_at is not null
-                    when 'delivered' then d.next_at is null and d.delivered_at is not null
-                    when 'failed' then d.next_at is null and d.delivered_at is null
-                    else true
-                end
+                and ($3::text is null or $3 = case
+                    when d.next_at is not null then 'waiting'
+                    when d.delivered_at is not null then 'delivered'
+                    else 'failed'
+                end)
             order by d.id desc
             limit $5
             "#,
@@ -79,7 +78,7 @@ impl Store {
             before,
             limit,
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *begin_list(&self.pool).await?)
         .await?;
         Ok(rows
             .into_iter()
