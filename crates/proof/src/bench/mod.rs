@@ -44,6 +44,7 @@ Examples:
   longhaul bench recovery --rounds 5
   longhaul bench long --turns 1000 --context-kb 200
   longhaul bench neighbours --attack schemas --attack batches
+  longhaul bench neighbours --attack permits --seconds 100
   longhaul bench chat --chats 20 --idle 10000 --reconnects 1000
   longhaul bench sweep --workers 10,100,1000
   longhaul bench page --rows 10000000

@@ -39,6 +39,8 @@ pub(super) enum Attack {
     Batches,
     /// A model that recovers while thousands of executions wait for it
     Outage,
+    /// Executions of 300 s on all permits of one worker of 100, with 900 more behind: single executions of the other
+    Permits,
 }
 
 impl Attack {
@@ -51,6 +53,15 @@ impl Attack {
             Self::Limits => "limits",
             Self::Batches => "batches",
             Self::Outage => "outage",
+            Self::Permits => "permits",
+        }
+    }
+
+    /// True if the attack is to hold a resource: it is taken before the measurement, in an environment of its own.
+    pub(super) fn holds(self) -> bool {
+        match self {
+            Self::Permits => true,
+            Self::Plain | Self::Schemas | Self::Templates | Self::Limits | Self::Batches | Self::Outage => false,
         }
     }
 
@@ -60,7 +71,7 @@ impl Attack {
             // One hostile item in ten can be stored.
             Self::Batches => vec![plain_batch(DEFINITION, ITEMS / 10)],
             Self::Outage => vec![plain_batch(DEFINITION, ITEMS)],
-            Self::Plain | Self::Schemas | Self::Templates | Self::Limits => {
+            Self::Plain | Self::Schemas | Self::Templates | Self::Limits | Self::Permits => {
                 vec![Move::new_each(EXECUTIONS, |n| json!({ "definition": DEFINITION, "input": { "item": n } }))]
             }
         }
@@ -79,7 +90,7 @@ impl Attack {
             Self::Templates => templates(caller, answers).await,
             Self::Limits => Ok(limits(caller, answers).await),
             Self::Batches => Ok(batches(caller, answers).await),
-            Self::Outage => Ok(Vec::new()),
+            Self::Outage | Self::Permits => Ok(Vec::new()),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod attacker;
 mod attacks;
+mod holding;
 mod hostile;
 mod outage;
 mod report;
@@ -40,9 +41,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Executions cancelled by one statement.
 const CANCELLED_AT_ONCE: i64 = 500;
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct NeighboursArgs {
-    /// Submits per second of the measured tenant
+    /// Submits per second of the measured tenant; two while a resource is held
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rate: u32,
     /// Seconds of each measurement
@@ -69,17 +70,36 @@ pub(super) struct NeighboursArgs {
 }
 
 pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Result<Exit> {
+    let attacks = if args.attack.is_empty() { Attack::value_variants().to_vec() } else { args.attack.clone() };
+    let (holds, sends): (Vec<_>, Vec<_>) = attacks.into_iter().partition(|attack| attack.holds());
     let bare = Bare::start().await?;
     let conditions = conditions(&bare.options).await?;
     let floor = Floor::measure(&bare.options, FLOOR_EXECUTIONS).await?;
-    let environment = bare
-        .start_environment(EnvironmentOptions { workers: args.workers.into(), ..EnvironmentOptions::default() })
-        .await?;
+    let mut rows = Vec::new();
+    let mut measured = Ok(());
+    if !sends.is_empty() {
+        let fleet = EnvironmentOptions { workers: args.workers.into(), ..EnvironmentOptions::default() };
+        measured = measure(bare.start_environment(fleet).await?, &args, sends, &mut rows).await;
+    }
+    if measured.is_ok() && !holds.is_empty() {
+        let environment = Bare::start().await?.start_environment(holding::environment()).await?;
+        let args = NeighboursArgs { rate: holding::RATE, ..args.clone() };
+        measured = measure(environment, &args, holds, &mut rows).await;
+    }
+    report::print(context, &args, &rows, (conditions, &floor));
+    measured.map(|()| Exit::Done)
+}
+
+/// Measures these attacks one after the other, and stops the environment.
+async fn measure(
+    environment: BenchEnvironment,
+    args: &NeighboursArgs,
+    attacks: Vec<Attack>,
+    rows: &mut Vec<Row>,
+) -> anyhow::Result<()> {
     let scopes = [Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::DefinitionsRead, Scope::DefinitionsWrite];
     let attacker = environment.add_tenant("attacker", &scopes).await?;
-    let attacks = if args.attack.is_empty() { Attack::value_variants().to_vec() } else { args.attack.clone() };
-    let mut street = Street { environment: Arc::new(environment), attacker, args, next: 1 };
-    let mut rows = Vec::new();
+    let mut street = Street { environment: Arc::new(environment), attacker, args: args.clone(), next: 1 };
     let mut measured = Ok(());
     for attack in attacks {
         match street.measure(attack).await {
@@ -91,12 +111,10 @@ pub(super) async fn run(args: NeighboursArgs, context: &Context) -> anyhow::Resu
             }
         }
     }
-    let Street { environment, args, .. } = street;
-    report::print(context, &args, &rows, (conditions, &floor));
-    if let Some(environment) = Arc::into_inner(environment) {
+    if let Some(environment) = Arc::into_inner(street.environment) {
         environment.stop().await?;
     }
-    measured.map(|()| Exit::Done)
+    measured
 }
 
 /// Two tenants of one fleet.
@@ -129,18 +147,21 @@ impl Street {
                 outage::begin(&self.environment, &self.attacker, usize::try_from(self.args.waiting)?).await?;
                 outage::end(&self.environment).await?;
             }
+            holding::begin(attack, &self.environment, &self.attacker).await?;
             let (attacked, mut done) = self.window(Some(Load { moves, per_second: None })).await?;
             row.attacked.add(&attacked)?;
             let per_second = done.per_second();
             done.add(prepared);
             row.requests.add(done);
-            self.drain(false).await?;
+            if !attack.holds() {
+                self.drain(false).await?;
+            }
             for (standing, count) in self.environment.store.standings(self.attacker.0, since).await? {
                 *row.executions.entry(standing).or_default() += count;
             }
             self.drain(true).await?;
             attack.clean_up(&self.attacker.1).await;
-            if attack != Attack::Plain {
+            if attack != Attack::Plain && !attack.holds() {
                 let per_second = if attack == Attack::Outage { self.backlog_per_second() } else { per_second };
                 let plain = Load { moves: attack.plain(), per_second: Some(per_second) };
                 let (plain, done) = self.window(Some(plain)).await?;
