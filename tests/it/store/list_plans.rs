@@ -1,4 +1,4 @@
-//! Every filter of every list reads in proportion to its page: one row for each, beside twenty thousand rows of the
+//! Every filter of every list reads in proportion to its page: one row for each, beside twelve thousand rows of the
 //! tenant that do not match.
 
 use std::collections::BTreeSet;
@@ -89,6 +89,8 @@ const WITHOUT_FILTER: &[&str] = &[
     "/v1/projects/{id}/events",
     "/v1/projects/{id}/tasks",
     "/v1/schedules",
+    // `next_fire_at`: no list.
+    "/v1/schedules/{key}",
     "/v1/schedules/{key}/firings",
     "/v1/sessions/{id}/messages",
     "/v1/webhooks",
@@ -111,11 +113,13 @@ fn every_filter_of_the_api_is_measured() {
             continue;
         }
         let parameters = get["parameters"].as_array().cloned().unwrap_or_default();
+        // A list of what one object has.
+        if WITHOUT_FILTER.contains(&path.as_str()) {
+            continue;
+        }
         let query = parameters.iter().filter(|parameter| parameter["in"] == "query");
         let names = query.filter_map(|parameter| parameter["name"].as_str()).filter(|name| !OF_PAGES.contains(name));
-        if !WITHOUT_FILTER.contains(&path.as_str()) {
-            described.insert(format!("{path}?"));
-        }
+        described.insert(format!("{path}?"));
         described.extend(names.map(|name| format!("{path}?{name}")));
     }
     // `metadata.<key>` has no name of its own.
@@ -123,16 +127,21 @@ fn every_filter_of_the_api_is_measured() {
     assert_eq!(described, LISTS.iter().map(|list| (*list).to_owned()).collect());
 }
 
-/// Rows that no filter below selects, and versions of another tenant.
-const ROWS: &str = r#"
+/// Executions of the tenant that no filter below selects.
+const EXECUTIONS: &str = r#"
     insert into executions (id, tenant_id, definition_key, definition_version_id, agent_key, agent_version_id,
         queue, serve_key, priority, metadata, created_at, deadline_at, active_timeout, status, started_at, finished_at)
     select id, tenant, 'invoice', gen_random_uuid(), 'clerk', gen_random_uuid(), 'default', '', 5,
         jsonb_build_object('customer', (n / 100)::text), at, at, '1 hour', 'FINISHED', at, at
     from old;
+    analyze executions;
+"#;
+
+/// The same of other tables, and versions of another tenant.
+const OTHER_ROWS: &str = r#"
     insert into human_requests (id, execution_id, tenant_id, agent_key, kind, call_key, round, call_id, tool, arguments,
         shown, hash, allow_self, requested_at, expires_at, state, decided_at)
-    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '', '{}', sha256('a'), false, at, at,
+    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '\x017b7d', '{}', sha256('a'), false, at, at,
         'expired', at
     from old;
     insert into projects (id, tenant_id, name, goal, agent_key, execution_strategy, max_parallel_tasks, needs_approval,
@@ -165,20 +174,21 @@ const ROWS: &str = r#"
     analyze;
 "#;
 
-async fn fill(pool: &PgPool, world: &World) {
-    let mut connection = pool.acquire().await.unwrap();
+async fn fill(world: &World, statements: &'static [&'static str]) {
+    let mut connection = world.pool().acquire().await.unwrap();
     // Older than a day, in the order of their numbers.
     sqlx::query(
         "create temporary table old as
          select n, $1::uuid as tenant, at, longhaul_uuid_floor(at) as id
-         from generate_series(1, 20000) n, lateral (select now() - interval '1 day' + n * interval '1 ms' as at) t",
+         from generate_series(1, 12000) n, lateral (select now() - interval '1 day' + n * interval '1 ms' as at) t",
     )
     .bind(world.tenant.0)
     .execute(&mut *connection)
     .await
     .unwrap();
-    sqlx::raw_sql(ROWS).execute(&mut *connection).await.unwrap();
-    drop(connection);
+    for statement in statements {
+        sqlx::raw_sql(*statement).execute(&mut *connection).await.unwrap();
+    }
 }
 
 fn nobody() -> Option<String> {
@@ -290,7 +300,7 @@ async fn reads_of(world: &World, call: impl AsyncFn(&Store) -> usize) -> (usize,
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_list_filter_reads_no_more_than_its_page() {
     let world = World::create().await;
-    fill(world.pool(), &world).await;
+    fill(&world, &[EXECUTIONS, OTHER_ROWS]).await;
     world.store.close().await;
     let mut over = Vec::new();
     for name in LISTS {
@@ -306,7 +316,7 @@ async fn every_list_filter_reads_no_more_than_its_page() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn combined_filters_examine_a_bounded_number() {
     let world = World::create().await;
-    fill(world.pool(), &world).await;
+    fill(&world, &[EXECUTIONS]).await;
     world.store.close().await;
     let reach = TenantScope::from(world.tenant);
     let filter =
@@ -316,21 +326,19 @@ async fn combined_filters_examine_a_bounded_number() {
     assert_eq!(rows, 0);
     assert!(reads <= MAX_EXAMINED + MAX_READS, "{reads} were read");
 
-    // The oldest of all is found, four pages on.
+    // The oldest of all is found, two pages on.
     let store = Store::open(StoreOptions::new(world.db.url.clone())).unwrap();
     sqlx::query("update executions set queue = 'rare' where id = (select min(id::text)::uuid from executions)")
         .execute(world.pool())
         .await
         .unwrap();
     let mut filter = ListFilter { queue: Some("rare".into()), ..filter };
-    let (mut pages, mut found) = (1, store.list_executions(&reach, &filter).await.unwrap());
+    let mut found = vec![store.list_executions(&reach, &filter).await.unwrap().len()];
     while let Some(last) = store.list_goes_on(&reach, &filter).await.unwrap() {
-        assert!(found.is_empty());
         filter.before = Some(last);
-        found = store.list_executions(&reach, &filter).await.unwrap();
-        pages += 1;
+        found.push(store.list_executions(&reach, &filter).await.unwrap().len());
     }
-    assert_eq!((pages, found.len()), (5, 1));
+    assert_eq!(found, [0, 0, 1]);
 }
 
 /// The state that a delivery is listed by is the one that it is shown with.
