@@ -1,5 +1,5 @@
-//! Tests that the audit can fail: one honest set of evidence, and every falsification of it. In one file, because each
-//! falsification changes the same evidence.
+//! Tests that the audit can fail: one honest set of evidence, and every falsification of it. The file is long because
+//! each falsification changes the same evidence.
 
 use longhaul_shared::domain::WorkerId;
 use longhaul_store::proof::audit::{
