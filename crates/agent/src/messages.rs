@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use longhaul_llm::Message;
-use longhaul_store::history::journal::Hash;
+use longhaul_store::{history::journal::Hash, sessions::ERASED};
 use sha2::{Digest, Sha256};
 
 use super::tool_list::Offer;
@@ -106,7 +106,9 @@ impl Messages {
     /// Number of messages that are never compressed: instructions and task. They are the prefix that a provider's cache
     /// still serves after a compression.
     fn head(&self) -> usize {
-        let system = self.messages.iter().take_while(|message| matches!(***message, Message::System { .. })).count();
+        // New instructions follow the tombstones of the messages that brought the first ones.
+        let opens = |message: &&Arc<Message>| matches!(***message, Message::System { .. }) || message.text() == ERASED;
+        let system = self.messages.iter().take_while(opens).count();
         // A call in the head would lose its result.
         let has_task = self.messages.get(system).is_some_and(|message| message.calls().is_empty());
         system + usize::from(has_task)

@@ -48,7 +48,9 @@ pub use openapi::openapi;
 pub use options::ApiOptions;
 pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
-pub use state::{Announce, ApiDeps, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake};
+pub use state::{
+    Announce, ApiDeps, ForgetReplies, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake,
+};
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {

@@ -12,7 +12,8 @@ use longhaul_shared::{
     guarded_client::GuardedClient,
 };
 use longhaul_store::{
-    Store, StoreError, executions::submit::Submitter, sessions::SessionLimit, tenants::api_keys::Pepper,
+    Store, StoreError, executions::submit::Submitter, history::erasure::Erased, sessions::SessionLimit,
+    tenants::api_keys::Pepper,
 };
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +53,8 @@ pub type Announce = Arc<dyn Fn(ExecutionId) + Send + Sync>;
 pub type Traceparent = Arc<dyn Fn(&HeaderMap) -> Option<String> + Send + Sync>;
 /// Returns the text that the model has written so far of an execution's turn, at offset 0; `None` if it is gone.
 pub type ReadReply = Arc<dyn Fn(ExecutionId) -> BoxFuture<'static, Option<TextDelta>> + Send + Sync>;
+/// Deletes the text kept of replies of these executions, each with the number of its last recorded turn.
+pub type ForgetReplies = Arc<dyn Fn(Vec<(ExecutionId, u32)>) -> BoxFuture<'static, ()> + Send + Sync>;
 /// Returns the transport's state from memory. Must not block.
 pub type ReportQueue = Arc<dyn Fn() -> QueueState + Send + Sync>;
 
@@ -66,6 +69,8 @@ pub struct Hooks {
     pub traceparent: Traceparent,
     /// Reads the text so far of the reply under way.
     pub reply: ReadReply,
+    /// Called for executions whose texts were erased.
+    pub forget: ForgetReplies,
     pub metrics: RenderMetrics,
     pub queue: ReportQueue,
 }
@@ -77,6 +82,7 @@ impl Default for Hooks {
             announce: Arc::new(|_| {}),
             traceparent: Arc::new(incoming_traceparent),
             reply: Arc::new(|_| Box::pin(std::future::ready(None))),
+            forget: Arc::new(|_| Box::pin(std::future::ready(()))),
             metrics: Arc::new(String::new),
             queue: Arc::new(|| QueueState::Unknown),
         }
@@ -167,6 +173,11 @@ impl ApiState {
     pub(crate) async fn session_limit(&self) -> Result<Option<SessionLimit>, StoreError> {
         let max = self.options.max_running_sessions;
         self.session_limit.get_or_try_init(|| self.store.put_session_limit(max)).await.copied()
+    }
+
+    /// Deletes what the transport keeps of replies of erased executions.
+    pub(crate) async fn forget_replies(&self, erased: Vec<Erased>) {
+        (self.hooks.forget)(erased.into_iter().map(|execution| (execution.id, execution.turns)).collect()).await;
     }
 
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {

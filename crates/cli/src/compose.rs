@@ -188,7 +188,8 @@ async fn within_shutdown<T>(
 }
 
 fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
-    let (wakes, announces, replies) = (publisher.clone(), publisher.clone(), publisher.clone());
+    let (wakes, announces) = (publisher.clone(), publisher.clone());
+    let (replies, forgets) = (publisher.clone(), publisher.clone());
     let incoming = Hooks::default().traceparent;
     Hooks {
         wake: Arc::new(move |queue, id| {
@@ -207,6 +208,15 @@ fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
         reply: Arc::new(move |id| {
             let replies = replies.clone();
             async move { replies.reply_so_far(id.0).await.as_ref().map(piece) }.boxed()
+        }),
+        forget: Arc::new(move |executions| {
+            let forgets = forgets.clone();
+            async move {
+                if !forgets.forget_replies(&executions).await {
+                    tracing::warn!("texts of erased replies stay in Redis until they expire");
+                }
+            }
+            .boxed()
         }),
         traceparent: Arc::new(move |headers| trace::current_traceparent().or_else(|| incoming(headers))),
         metrics: Arc::new(metrics::render),

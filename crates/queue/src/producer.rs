@@ -140,6 +140,21 @@ impl WakeupPublisher {
         self.ask(async |connection| replies::text_so_far(&self.inner.keys, execution, connection).await).await?
     }
 
+    /// Deletes the text kept of these executions, each with the number of its last recorded turn. Returns false if
+    /// Redis does not answer; the text then expires within minutes.
+    pub async fn forget_replies(&self, executions: &[(ExecutionId, u32)]) -> bool {
+        let keys = executions.iter().flat_map(|(id, turns)| replies::keys_of(&self.inner.keys, &id.0, *turns));
+        let keys: Vec<String> = keys.collect();
+        for keys in keys.chunks(PUSH_CHUNK) {
+            let deleted: Option<u64> =
+                self.ask(async |connection| redis::cmd("UNLINK").arg(keys).query_async(connection).await).await;
+            if deleted.is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
     fn note_reply(&self, note: ReplyNote) {
         if self.inner.notes.try_send(Note::Reply(note)).is_err() {
             metrics::looks_dropped(1);

@@ -42,6 +42,12 @@ impl ReplyNote {
     }
 }
 
+/// Keys of all that may be kept of an execution whose last recorded turn is `turns`: also a turn that was under way.
+pub(super) fn keys_of(keys: &Keys, execution: &Uuid, turns: u32) -> impl Iterator<Item = String> {
+    let texts = (0..=turns.saturating_add(1)).map(|turn| keys.reply_text(execution, turn));
+    std::iter::once(keys.reply(execution)).chain(texts)
+}
+
 /// Text kept of the turn under way, at offset 0.
 pub(super) async fn text_so_far(
     keys: &Keys,

@@ -1,12 +1,16 @@
 //! `DELETE /v1/executions/{id}/content`: texts go, numbers stay.
 
+use std::time::Duration;
+
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
+use longhaul_store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
 use serde_json::{Value, json};
 
 use crate::support::api::{EVERYDAY, TestApi};
-use crate::support::leases::{Conclusion, TestWorker, step, write};
+use crate::support::copies;
+use crate::support::leases::{Conclusion, TestWorker, step, transient, write};
 
 /// In every text of the execution; after the erasure in none.
 const SECRET: &str = "hunter2";
@@ -24,27 +28,12 @@ async fn failed(api: &TestApi) -> ExecutionId {
     id
 }
 
-/// Rows of the database that hold the secret, by table.
+/// Tables that hold the secret.
 pub(crate) async fn places(api: &TestApi) -> Vec<String> {
-    let tables: Vec<String> = sqlx::query_scalar(
-        "select c.oid::regclass::text from pg_class c where c.relkind = 'r' and c.relnamespace = 'public'::regnamespace",
-    )
-    .fetch_all(api.store.pool())
-    .await
-    .unwrap();
-    let mut found = Vec::new();
-    for table in tables {
-        // A short body is stored plain, so its bytes are searched in hexadecimal.
-        let sql = format!(
-            "select count(*) from {table} t where t::text like '%{SECRET}%' or t::text like '%{}%'",
-            hex::encode(SECRET)
-        );
-        let rows: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(api.store.pool()).await.unwrap();
-        if rows > 0 {
-            found.push(table);
-        }
-    }
-    found
+    let columns = copies::in_database(api.store.pool(), SECRET).await;
+    let mut tables: Vec<String> = columns.iter().map(|column| column.split('.').next().unwrap().to_owned()).collect();
+    tables.dedup();
+    tables
 }
 
 #[tokio::test]
@@ -78,6 +67,62 @@ async fn erasure_removes_texts_and_keeps_numbers() {
     for retry in ["retry", "fork"] {
         let refused = api.acme.post(&format!("{path}/{retry}"), &json!({})).await;
         assert_eq!(refused.error(), (409, "execution_erased"), "{retry}");
+    }
+}
+
+#[tokio::test]
+async fn erasure_reaches_children_requests_and_deliveries() {
+    let api = TestApi::start().await;
+    let hook = json!({ "url": "https://example.com/hook", "types": ["execution.failed", "approval.requested"] });
+    let hook = api.acme.post("/v1/webhooks", &hook).await;
+    assert_eq!(hook.status, 201, "{}", hook.text);
+    let parent = api.submit_with(json!({ "input": {"text": SECRET}, "metadata": {"person": SECRET} })).await;
+    let worker = TestWorker::start(&api.store).await;
+    let claimed = worker.claim_one().await;
+    let child = worker.spawn(&claimed, 0..1).await[0];
+    let asked = worker.writer.request(NewHumanRequest {
+        execution_id: claimed.id,
+        token: claimed.token,
+        kind: RequestKind::Approval,
+        call_key: [1; 32],
+        call_id: "call_1".into(),
+        round: 0,
+        tool: "pay".into(),
+        arguments: SECRET.into(),
+        shown: SECRET.into(),
+        redact: Vec::new(),
+        schema: Some(json!({ "const": SECRET })),
+        policy: None,
+        allow_self: true,
+        expires_in: Duration::from_secs(3_600),
+    });
+    let asked = asked.await.unwrap();
+    let by = Decider { key_id: ApiKeyId(uuid::Uuid::nil()), key_name: "ops".into(), person: Some(SECRET.into()) };
+    let verdict = Verdict::Edit { arguments: SECRET.into() };
+    let hash = call_hash("pay", SECRET.as_bytes());
+    let decision = NewDecision { verdict, hash, by, reason: Some(SECRET.into()) };
+    let tenant = api.store.ensure_tenant("acme", None).await.unwrap().id;
+    api.store.decide_request(tenant, asked.id, &decision).await.unwrap().unwrap();
+    let of_child =
+        "update execution_payloads set input = to_json($2::text), failure_summary = $2 where execution_id = $1";
+    sqlx::query(of_child).bind(child.0).bind(SECRET).execute(api.store.pool()).await.unwrap();
+    worker.end(&claimed, Conclusion::Fail { failure: transient() }).await.unwrap();
+    for id in [parent, child] {
+        api.store.cancel_execution(tenant, id).await.unwrap();
+    }
+    let before = places(&api).await;
+    assert!(before.contains(&"human_requests".to_owned()) && before.len() >= 3, "{before:?}");
+    let deliveries: i64 =
+        sqlx::query_scalar("select count(*) from webhook_deliveries").fetch_one(api.store.pool()).await.unwrap();
+    assert!(deliveries > 0);
+
+    let answer = api.acme.delete(&format!("/v1/executions/{parent}/content")).await;
+    assert_eq!(answer.body, json!({"executions": [parent.to_string(), child.to_string()]}), "{}", answer.text);
+    assert_eq!(places(&api).await, Vec::<String>::new());
+    // Readers of the request's tombstone.
+    for path in [format!("/v1/executions/{parent}/waiting"), format!("/v1/approvals/{}", asked.id)] {
+        let read = api.acme.get(&path).await;
+        assert!(read.status < 500, "{path}: {}", read.text);
     }
 }
 

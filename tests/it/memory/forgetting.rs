@@ -210,7 +210,7 @@ async fn failed_erasure_holds_up_no_other() {
         updates[0]
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(broken)).execute(&service.fleet.db.pool).await.unwrap();
-    service.fleet.store.erase_void_updates(None).await.expect_err("one cannot be erased");
+    service.fleet.store.erase_void_copies().await.expect_err("one cannot be erased");
     let left = service.fleet.json("select jsonb_agg(execution_id) from memory_updates").await;
     assert_eq!(left, json!([updates[0].to_string()]));
 }
@@ -257,7 +257,7 @@ async fn erased_execution_is_forgotten() {
     let path = format!("/v1/executions/{}/content", first["execution_id"].as_str().unwrap());
     assert_eq!(service.api.acme.delete(&path).await.status, 200);
     assert_eq!(service.episodes("").await.len(), 1);
-    assert_eq!(of_memory(&service).await, Vec::<String>::new());
+    assert_eq!(places(&service.api).await, Vec::<String>::new(), "in no table at all");
 }
 
 #[tokio::test]

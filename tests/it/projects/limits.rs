@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{Service, prompt_of, task};
 use crate::support::{
     api::{EVERYDAY, TestApi},
+    copies,
     fleet::agent,
 };
 
@@ -129,6 +130,8 @@ async fn deleted_project_leaves_no_text() {
     .await
     .unwrap();
     assert_eq!(left, 0);
+    let copies = copies::in_database(&service.fleet.db.pool, "secret answer").await;
+    assert_eq!(copies, Vec::<String>::new());
     assert_eq!(service.get(&format!("/v1/executions/{execution}")).await["status"], "FINISHED", "its numbers stay");
 }
 

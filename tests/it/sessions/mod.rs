@@ -1,11 +1,13 @@
 //! Sessions: conversations whose messages become executions, served by an API and workers over one database.
 
 pub(crate) mod chat;
+mod erasure;
 mod events;
 mod kills;
 mod limits;
 mod policies;
 mod prompt_cache;
+mod retention;
 mod set_up;
 mod transcript;
 

@@ -26,6 +26,7 @@ mod providers;
 mod prune;
 mod quarantine;
 mod reaping;
+mod retention;
 mod slots;
 mod sweep;
 mod tool_results;

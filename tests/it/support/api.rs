@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
-use longhaul_api::{ApiDeps, ApiOptions, Hooks, Look, OidcProvider, QueueState, ReadReply, TextDelta};
+use longhaul_api::{ApiDeps, ApiOptions, ForgetReplies, Hooks, Look, OidcProvider, QueueState, ReadReply, TextDelta};
 use longhaul_files::Files;
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_retrieval::OwnIndexes;
@@ -139,6 +139,7 @@ impl TestApi {
             metrics: Arc::new(|| "answers_total 42\n".to_owned()),
             queue: Arc::new(|| QueueState::Up),
             reply: read_reply(replies.clone()),
+            forget: forget_replies(replies.clone()),
             ..Hooks::default()
         };
         let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
@@ -318,6 +319,17 @@ pub(crate) fn invoice() -> DefinitionSpec {
 }
 
 /// Reads the text so far of replies, as the program does.
+fn forget_replies(replies: Option<WakeupPublisher>) -> ForgetReplies {
+    Arc::new(move |executions| {
+        let replies = replies.clone();
+        Box::pin(async move {
+            if let Some(replies) = replies {
+                assert!(replies.forget_replies(&executions).await);
+            }
+        })
+    })
+}
+
 fn read_reply(replies: Option<WakeupPublisher>) -> ReadReply {
     Arc::new(move |id| {
         let replies = replies.clone();

@@ -33,7 +33,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// Everything but the workers.
 pub(crate) struct Fleet {
     pub(crate) db: Arc<TestDb>,
-    _redis: TestRedis,
+    pub(crate) redis: TestRedis,
     pub(crate) llm: ModelServer,
     pub(crate) store: Store,
     pub(crate) submitter: Submitter,
@@ -97,7 +97,7 @@ impl Fleet {
             .map(|(name, value)| (name.to_owned(), value)),
         );
         let submitter = Submitter::spawn(store.clone(), Duration::from_secs(10));
-        Self { db: Arc::new(db), _redis: redis, llm, store, submitter, publisher, tenant, environment }
+        Self { db: Arc::new(db), redis, llm, store, submitter, publisher, tenant, environment }
     }
 
     /// Sets a variable for the workers started from now on.

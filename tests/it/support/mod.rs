@@ -1,6 +1,7 @@
 //! Support for the tests: real servers, a database per test, planned faults, and waiting without sleeping.
 
 pub(crate) mod api;
+pub(crate) mod copies;
 pub(crate) mod counted;
 pub(crate) mod db;
 pub(crate) mod documented;

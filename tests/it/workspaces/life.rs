@@ -8,6 +8,7 @@ use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_text};
 use serde_json::json;
 
 use super::{Bench, bash, files_agent, list, read, results, with_tools, write};
+use crate::support::copies;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -160,7 +161,7 @@ async fn workspace_goes_with_its_execution() {
     let Some(bench) = Bench::start().await else { return };
     let worker = bench.fleet.worker();
     for is_pruned in [false, true] {
-        bench.script([vec![write("f", "text"), bash("echo more >> f; ln -s f l; mkdir d")]]);
+        bench.script([vec![write("f", "hunter2"), bash("echo more >> f; ln -s f l; mkdir d")]]);
         let id = bench.submit().await;
         assert_eq!(bench.fleet.ended(id).await["status"], "FINISHED");
         let (rows, bodies) = bench.left().await;
@@ -173,6 +174,8 @@ async fn workspace_goes_with_its_execution() {
             assert_eq!(erased.status, 200, "{}", erased.text);
         }
         assert_eq!(bench.left().await, (0, 0), "pruned: {is_pruned}");
+        let copies = copies::in_database(&bench.fleet.db.pool, "hunter2").await;
+        assert_eq!(copies, Vec::<String>::new(), "pruned: {is_pruned}");
     }
     worker.drain().await;
 }

@@ -30,7 +30,9 @@ const PROJECT: &str = "Project\n";
 
 impl Journal {
     fn has_instructions(&self) -> bool {
-        self.transcript.messages.all().iter().any(|message| is_system(message))
+        let mut system = self.transcript.messages.all().iter().filter(|message| is_system(message));
+        // The message that brought the instructions may be erased, and a project's context of a later one be there.
+        system.any(|message| !message.text().starts_with(PROJECT))
     }
 
     /// Completes the opening messages. A session that has a system prompt keeps it, so that the prefix stays the same.

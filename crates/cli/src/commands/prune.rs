@@ -9,18 +9,19 @@ use serde_json::json;
 
 use crate::{compose, exit::UsageError};
 
-/// Remove executions that ended long ago, with their history, and old rows of the audit log
+/// Remove executions that ended long ago, with their history, idle sessions, and old rows of the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs DATABASE_URL. Whole weeks of history are dropped where nothing in them is needed any more; the rest goes in small batches, so
 it may run beside everything else, be stopped, and be repeated: from cron, say. Executions that have not ended stay with their
-history, however old they are. What is removed is gone; --dry-run only counts it.
+history, however old they are. Sessions go by their last message or answer, with the same age. What cannot be handled is
+set aside, and the rest goes: the exit code is 1 then. What is removed is gone; --dry-run only counts it.
 
 Examples:
   longhaul prune --older-than 60d --dry-run
   longhaul prune --older-than 13w")]
 pub struct PruneArgs {
-    /// Keep executions for this time after their end, in days (60d) or weeks (13w); at least 31d
+    /// Keep executions for this time after their end, and sessions after their last message or answer, in days (60d) or weeks (13w); at least 31d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
     /// Keep the audit log for this time, in days or weeks; at least 31d
@@ -42,17 +43,20 @@ pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::
     let store = compose::store(&config, "longhaul-prune")?;
     store.check_server().await?;
     let pruned = if args.dry_run { store.prunable(retention).await? } else { store.prune(retention).await? };
-    let Pruned { before, weeks, executions } = pruned;
+    let Pruned { before, weeks, executions, sessions, set_aside } = pruned;
+    let exit = if set_aside == 0 { Exit::Done } else { Exit::Failure };
     let audit = store.prune_audit(args.audit_older_than, args.dry_run).await?;
     if context.json {
         let dry_run = args.dry_run;
         output::json(&json!({
-            "dry_run": dry_run, "before": before, "weeks": weeks, "executions": executions, "audit_rows": audit,
+            "dry_run": dry_run, "before": before, "weeks": weeks, "executions": executions, "sessions": sessions,
+            "audit_rows": audit, "set_aside": set_aside,
         }));
-        return Ok(Exit::Done);
+        return Ok(exit);
     }
     let done = if args.dry_run { "would be removed" } else { "removed" };
     output::line(format!("{done}: {executions} executions that ended before {}", before.format("%F %T UTC")));
+    output::line(format!("{done}: {sessions} sessions without a message or answer since"));
     output::line(format!(
         "{done}: {} whole weeks of history{}",
         weeks.len(),
@@ -62,7 +66,10 @@ pub async fn run(config: Config, args: PruneArgs, context: &Context) -> anyhow::
         output::line(format!("  {week}"));
     }
     output::line(format!("{done}: {audit} rows of the audit log"));
-    Ok(Exit::Done)
+    if set_aside > 0 {
+        output::line(format!("set aside: {set_aside} items that could not be handled; `longhaul doctor` names them"));
+    }
+    Ok(exit)
 }
 
 fn age(text: &str) -> Result<Duration, String> {

@@ -325,7 +325,7 @@ impl Store {
         )
         .execute(&self.pool)
         .await?;
-        Ok(())
+        self.tidy_set_aside().await
     }
 
     /// Rows in the default partitions, and the age of the oldest snapshot.

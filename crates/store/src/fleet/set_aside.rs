@@ -1,9 +1,8 @@
 //! Items that a duty or a run of `prune` could not handle: they are recorded and shown, and the rest goes on
 //! (core-rules 30).
 //!
-//! A duty leaves an item alone until `next_at`, which comes later with each failure. A statement that looks for work
-//! leaves them out with `not exists (select from set_aside s where s.what = … and s.subject = x.id::text and s.next_at
-//! > longhaul_now())`.
+//! A duty leaves an item alone until `next_at`, which comes later with each failure: its look for work has `not exists
+//! (select from set_aside s where s.what = … and s.subject = x.id::text and s.next_at > longhaul_now())`.
 
 use chrono::{DateTime, Utc};
 use longhaul_shared::domain::TenantId;
@@ -15,9 +14,8 @@ use crate::{Store, StoreError};
 /// Pause after the first failure, doubled by each further one, and the longest, in seconds.
 const FIRST_PAUSE: f64 = 60.0;
 const LONGEST_PAUSE: f64 = 86_400.0;
-/// Days after the last attempt for which a row is kept, and old rows deleted by one statement.
+/// Days after the last attempt for which a row is kept.
 const KEEP_DAYS: f64 = 30.0;
-const OLD_ROWS: i64 = 100;
 
 /// An item that could not be handled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -37,7 +35,7 @@ pub struct SetAside {
 }
 
 impl Store {
-    /// Records that an item could not be handled, and logs it. Rows of old attempts are deleted.
+    /// Records that an item could not be handled, and logs it.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -51,25 +49,16 @@ impl Store {
         tracing::error!(what, subject = %subject, error = %error.summary(), "an item was set aside");
         sqlx::query!(
             r#"
-            with old as (
-                delete from set_aside where (what, subject) in (
-                    select what, subject from set_aside
-                    where at < longhaul_now() - $5 * interval '1 day' and (what, subject) <> ($1, $2)
-                    limit $6
-                )
-            )
             insert into set_aside as s (what, subject, tenant_id, error, since, at, next_at)
-            select $1, $2, $3, $4, now.at, now.at, now.at + $7 * interval '1 second' from longhaul_now() as now (at)
+            select $1, $2, $3, $4, now.at, now.at, now.at + $5 * interval '1 second' from longhaul_now() as now (at)
             on conflict (what, subject) do update
             set error = excluded.error, at = excluded.at, attempts = s.attempts + 1,
-                next_at = excluded.at + least($7 * 2 ^ least(s.attempts, 20), $8) * interval '1 second'
+                next_at = excluded.at + least($5 * 2 ^ least(s.attempts, 20), $6) * interval '1 second'
             "#,
             what,
             subject.to_string(),
             tenant.map(|tenant| tenant.0),
             error.summary(),
-            KEEP_DAYS,
-            OLD_ROWS,
             FIRST_PAUSE,
             LONGEST_PAUSE,
         )
@@ -96,6 +85,17 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn clear_set_aside_before(&self, what: &str, since: DateTime<Utc>) -> Result<(), StoreError> {
         sqlx::query!("delete from set_aside where what = $1 and at < $2", what, since).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Deletes the records of items that nothing has tried for long.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(super) async fn tidy_set_aside(&self) -> Result<(), StoreError> {
+        sqlx::query!("delete from set_aside where at < longhaul_now() - $1 * interval '1 day'", KEEP_DAYS)
+            .execute(&self.pool)
+            .await?;
         Ok(())
     }
 

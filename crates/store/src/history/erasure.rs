@@ -3,15 +3,21 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, history::body};
+use crate::{
+    Store, StoreError,
+    history::body,
+    sessions::erasure::{erase_from_transcript, erase_summaries},
+};
 use longhaul_shared::domain::{ExecutionId, TenantId};
 
 /// Steps whose bodies are read and replaced at a time.
 const STEPS_PER_STATEMENT: i64 = 100;
-/// Body of an erased step or request, before it is encoded.
+/// Body of an erased request, before it is encoded.
 const TOMBSTONE: &[u8] = br#"{"erased":true}"#;
 /// Members of a call's body that stay: the ledger of effects is kept.
 const KEPT_OF_CALLS: [&str; 4] = ["is_error", "effect", "idempotency_key", "resolution"];
+/// Members of a compression's body that stay: positions in the transcript, by which it can still be replayed.
+const KEPT_OF_COMPRESSIONS: [&str; 2] = ["from", "to"];
 /// Members of an event's data that hold names from closed sets, ids or times, and no text of callers or models.
 const KEPT_OF_EVENTS: [&str; 23] = [
     "id",
@@ -39,11 +45,19 @@ const KEPT_OF_EVENTS: [&str; 23] = [
     "agent",
 ];
 
+/// An execution whose texts are gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Erased {
+    pub id: ExecutionId,
+    /// Number of its last recorded turn; the text of that and of the next may be in Redis.
+    pub turns: u32,
+}
+
 /// Result of an erasure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Erasure {
     /// The texts of these executions are gone: the one named and its descendants.
-    Done(Vec<ExecutionId>),
+    Done(Vec<Erased>),
     /// This execution of the tree has not ended; nothing was erased.
     NotEnded(ExecutionId),
     /// The tenant has no such execution.
@@ -55,7 +69,7 @@ impl Store {
     /// failure in the middle a repeat erases the rest.
     ///
     /// # Errors
-    /// Postgres is unavailable, or a step cannot be read.
+    /// Postgres is unavailable.
     pub async fn erase_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<Erasure, StoreError> {
         let tree = sqlx::query!(
             r#"
@@ -64,7 +78,11 @@ impl Store {
                 union all
                 select c.id, c.finished_at from tree t join executions c on c.parent_id = t.id
             )
-            select id as "id!", finished_at is not null as "has_ended!" from tree
+            select tree.id as "id!", tree.finished_at is not null as "has_ended!", coalesce((
+                select (v.data ->> 'turn')::int from events v
+                where v.execution_id = tree.id and v.kind = 'turn' order by v.seq desc limit 1
+            ), 0) as "turns!"
+            from tree
             "#,
             id.0,
             tenant.0,
@@ -79,9 +97,23 @@ impl Store {
         }
         for row in &tree {
             self.erase_one(row.id).await?;
+            self.release_session_files(row.id).await?;
             self.forget_execution(tenant, ExecutionId(row.id)).await?;
         }
-        Ok(Erasure::Done(tree.into_iter().map(|row| ExecutionId(row.id)).collect()))
+        self.erase_held_summaries(Some(tenant)).await?;
+        let erased = |id, turns: i32| Erased { id: ExecutionId(id), turns: turns.unsigned_abs() };
+        Ok(Erasure::Done(tree.into_iter().map(|row| erased(row.id, row.turns)).collect()))
+    }
+
+    /// Erases copies of erased texts in the journals of executions that were under way then and have ended since:
+    /// updates of memory, and summaries of sessions.
+    ///
+    /// # Errors
+    /// The first failure; the others are erased nevertheless.
+    pub async fn erase_void_copies(&self) -> Result<(), StoreError> {
+        let updates = self.erase_void_updates(None).await;
+        self.erase_held_summaries(None).await?;
+        updates
     }
 
     pub(crate) async fn erase_one(&self, id: Uuid) -> Result<(), StoreError> {
@@ -103,7 +135,7 @@ impl Store {
             let Some(last) = steps.last() else { break };
             after = last.seq;
             let tombstones = steps.iter().map(|step| tombstone(&step.kind, &step.body));
-            let (tombstones, seqs) = (tombstones.collect::<Result<Vec<_>, _>>()?, steps.iter().map(|step| step.seq));
+            let (tombstones, seqs) = (tombstones.collect::<Vec<_>>(), steps.iter().map(|step| step.seq));
             sqlx::query!(
                 r#"
                 update steps s set body = erased.body, appends = '{}', preview = null
@@ -117,18 +149,22 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
         }
+        let summarised = erase_from_transcript(&mut transaction, id).await?;
         transaction.commit().await?;
-        Ok(())
+        erase_summaries(&mut *self.pool.acquire().await?, &summarised).await
     }
 }
 
-/// The stored body that replaces a step's.
-fn tombstone(kind: &str, stored: &[u8]) -> Result<Vec<u8>, StoreError> {
-    if kind != "call" {
-        return Ok(body::encode_step(TOMBSTONE));
-    }
-    let mut call: Map<String, Value> = serde_json::from_slice(&body::decode(stored)?).unwrap_or_default();
-    call.retain(|member, _| KEPT_OF_CALLS.contains(&member.as_str()));
-    call.insert("erased".into(), json!(true));
-    Ok(body::encode_step(Value::Object(call).to_string().as_bytes()))
+/// The stored body that replaces a step's. Of one that cannot be read, nothing is kept.
+fn tombstone(kind: &str, stored: &[u8]) -> Vec<u8> {
+    let kept: &[&str] = match kind {
+        "call" => &KEPT_OF_CALLS,
+        "compression" => &KEPT_OF_COMPRESSIONS,
+        _ => &[],
+    };
+    let read = body::decode(stored).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let mut members: Map<String, Value> = read.unwrap_or_default();
+    members.retain(|member, _| kept.contains(&member.as_str()));
+    members.insert("erased".into(), json!(true));
+    body::encode_step(Value::Object(members).to_string().as_bytes())
 }

@@ -1,12 +1,14 @@
-//! Retention: deletes executions that ended long ago, with everything stored about them.
+//! Retention: deletes executions that ended long ago, with everything stored about them, and sessions, projects and
+//! months of schedules that are as old.
 //!
-//! Invariants (core-rules 15): nothing of an unfinished execution is touched, however old it is; weeks of history
+//! Invariants (core-rules 15, 30): nothing of an unfinished execution is touched, however old it is; weeks of history
 //! are dropped whole where possible; every statement is bounded and safe to repeat, so that the next run finishes
-//! one that was stopped.
+//! one that was stopped; an item that cannot be handled is set aside, and the rest goes.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, NaiveDate, Utc, Weekday};
+use longhaul_shared::domain::{MAX_DEADLINE, SessionId, TenantId};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
@@ -14,15 +16,18 @@ use crate::{
     Store, StoreError,
     executions::expiry::{KEEP_KEYS, KEYS_PORTION},
 };
-use longhaul_shared::domain::MAX_DEADLINE;
 
 /// Time kept beyond the longest life of an execution: for differences of clocks, and for idempotency keys, which
 /// are honoured for that life.
 const MARGIN: Duration = Duration::from_secs(24 * 3_600);
-/// Executions deleted by one statement.
+/// Executions and sessions looked at, and executions deleted, by one statement.
 const BATCH: i64 = 1_000;
+/// Messages and turns of the sessions that one statement deletes; one session may have more.
+const SESSION_ROWS: i64 = 20_000;
 /// Projects deleted by one statement: each may have thousands of rows.
-const PROJECTS: i64 = 20;
+const PROJECTS: usize = 20;
+/// Months of schedules deleted by one statement.
+const MONTHS: i64 = 5_000;
 /// Tables of history; `events` is last, because its partitions tell which weeks are prunable.
 pub(crate) const HISTORY: [&str; 3] = ["attempts", "steps", "events"];
 /// Statement timeout in milliseconds: to find out if a week is needed, its executions are read once, minutes for
@@ -66,6 +71,41 @@ pub struct Pruned {
     pub weeks: Vec<NaiveDate>,
     /// Number of executions.
     pub executions: u64,
+    /// Number of sessions without a message or answer since.
+    pub sessions: u64,
+    /// Number of items that could not be handled; `set_aside` has them.
+    pub set_aside: u64,
+}
+
+/// An old execution, session or project.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OldItem {
+    pub(crate) id: Uuid,
+    pub(crate) tenant_id: Uuid,
+    /// Number of rows that go with it.
+    pub(crate) rows: i64,
+}
+
+/// Parts of a run, by which items are set aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Sessions,
+    Transcripts,
+    Executions,
+    Projects,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Sessions, Self::Transcripts, Self::Executions, Self::Projects];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sessions => "prune sessions",
+            Self::Transcripts => "prune: complete a transcript",
+            Self::Executions => "prune executions",
+            Self::Projects => "prune projects",
+        }
+    }
 }
 
 impl Store {
@@ -75,45 +115,173 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn prunable(&self, retention: Retention) -> Result<Pruned, StoreError> {
         let before = self.ended_before(retention).await?;
-        let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
+        let weeks = self.prunable_weeks(before).await?;
+        let mut pruned = Pruned { before, weeks, executions: 0, sessions: 0, set_aside: 0 };
         let mut after = Uuid::nil();
-        loop {
-            let ids = self.ended_executions_after(after, before).await?;
-            pruned.executions += ids.len() as u64;
-            match ids.last() {
-                Some(last) => after = *last,
-                None => return Ok(pruned),
-            }
+        while let Some((last, old)) = self.ended_executions_after(after, before).await? {
+            (after, pruned.executions) = (last, pruned.executions + old.len() as u64);
         }
+        let mut after = Uuid::nil();
+        while let Some((last, old)) = self.idle_sessions_after(after, before).await? {
+            (after, pruned.sessions) = (last, pruned.sessions + old.len() as u64);
+        }
+        Ok(pruned)
     }
 
-    /// Removes executions that ended before the retention: whole weeks of history first, then the executions in
-    /// batches; projects that ended as long ago; and idempotency keys that are not honoured any more.
+    /// Removes what is older than the retention: sessions by their last activity; executions by their end, whole
+    /// weeks of history first; projects by their end; months of schedules; and idempotency keys that are not honoured
+    /// any more. What cannot be handled is set aside.
     ///
     /// # Errors
     /// Postgres is unavailable, or a table is in use for long; removed rows stay removed, and the next run goes
     /// on.
     pub async fn prune(&self, retention: Retention) -> Result<Pruned, StoreError> {
+        let began = self.now().await?;
         let before = self.ended_before(retention).await?;
+        let mut pruned = Pruned { before, weeks: Vec::new(), executions: 0, sessions: 0, set_aside: 0 };
+        self.prune_sessions(&mut pruned).await?;
         // A session outlives its executions: what they said must be in its transcript before they go.
-        while self.fold_sessions_ended_before(before, BATCH).await? {}
-        let mut pruned = Pruned { before, weeks: self.prunable_weeks(before).await?, executions: 0 };
+        let kept = self.complete_transcripts(&mut pruned).await?;
+        let needed: BTreeSet<NaiveDate> = kept.iter().copied().filter_map(week_of).collect();
+        pruned.weeks = self.prunable_weeks(before).await?;
+        pruned.weeks.retain(|week| !needed.contains(week));
         for week in &pruned.weeks {
             for table in HISTORY {
                 self.drop_week(table, *week, before).await?;
             }
         }
-        let mut after = Uuid::nil();
-        loop {
-            let ids = self.ended_executions_after(after, before).await?;
-            let Some(last) = ids.last() else { break };
-            after = *last;
-            let gone = sqlx::query_file_scalar!("src/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?;
-            pruned.executions += gone.unsigned_abs();
-        }
-        self.prune_projects(before, PROJECTS).await?;
+        self.prune_executions(&kept, &mut pruned).await?;
+        self.prune_projects(&mut pruned).await?;
+        while self.forget_months(before).await? >= MONTHS.unsigned_abs() {}
         while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
+        for part in Part::ALL {
+            self.clear_set_aside_before(part.name(), began).await?;
+        }
         Ok(pruned)
+    }
+
+    async fn prune_sessions(&self, pruned: &mut Pruned) -> Result<(), StoreError> {
+        let mut after = Uuid::nil();
+        while let Some((last, old)) = self.idle_sessions_after(after, pruned.before).await? {
+            after = last;
+            let mut rest = old.as_slice();
+            while !rest.is_empty() {
+                let mut rows = 0;
+                let fitting = rest.iter().take_while(|item| {
+                    rows += item.rows;
+                    rows <= SESSION_ROWS
+                });
+                let (portion, others) = rest.split_at(fitting.count().max(1));
+                rest = others;
+                let (gone, aside) = self.remove_apart(Part::Sessions, portion, pruned.before).await?;
+                (pruned.sessions, pruned.set_aside) = (pruned.sessions + gone, pruned.set_aside + aside);
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds to the transcripts of sessions what executions said that ended before the retention. Returns those of
+    /// sessions where that is not possible: they are kept.
+    async fn complete_transcripts(&self, pruned: &mut Pruned) -> Result<BTreeSet<Uuid>, StoreError> {
+        let (mut after, mut broken) = (Uuid::nil(), BTreeSet::new());
+        while let Some((last, old)) = self.ended_executions_after(after, pruned.before).await? {
+            after = last;
+            let ids: Vec<Uuid> = old.iter().map(|item| item.id).collect();
+            let sessions = sqlx::query!(
+                r#"
+                select distinct s.id, s.tenant_id from session_turns t join sessions s on s.id = t.session_id
+                where t.execution_id = any ($1) and t.number > s.folded
+                "#,
+                &ids,
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            for session in sessions.iter().filter(|session| !broken.contains(&session.id)).collect::<Vec<_>>() {
+                match self.fold_session(SessionId(session.id)).await {
+                    Err(error) if error.is_about_item() => {
+                        let tenant = Some(TenantId(session.tenant_id));
+                        self.set_aside(Part::Transcripts.name(), session.id, tenant, &error).await?;
+                        broken.insert(session.id);
+                    }
+                    folded => drop(folded?),
+                }
+            }
+        }
+        pruned.set_aside += broken.len() as u64;
+        let kept = sqlx::query_scalar!(
+            r#"
+            select t.execution_id from session_turns t join sessions s on s.id = t.session_id
+            where s.id = any ($1) and t.number > s.folded
+            "#,
+            &broken.into_iter().collect::<Vec<_>>(),
+        );
+        Ok(kept.fetch_all(&self.pool).await?.into_iter().collect())
+    }
+
+    async fn prune_executions(&self, kept: &BTreeSet<Uuid>, pruned: &mut Pruned) -> Result<(), StoreError> {
+        let mut after = Uuid::nil();
+        while let Some((last, mut old)) = self.ended_executions_after(after, pruned.before).await? {
+            after = last;
+            old.retain(|item| !kept.contains(&item.id));
+            let (gone, aside) = self.remove_apart(Part::Executions, &old, pruned.before).await?;
+            (pruned.executions, pruned.set_aside) = (pruned.executions + gone, pruned.set_aside + aside);
+        }
+        Ok(())
+    }
+
+    async fn prune_projects(&self, pruned: &mut Pruned) -> Result<(), StoreError> {
+        let mut after = (DateTime::UNIX_EPOCH, Uuid::nil());
+        loop {
+            let old = self.ended_projects_after(after, pruned.before, PROJECTS as i64).await?;
+            let Some((last, ended)) = old.last() else { return Ok(()) };
+            after = (*ended, last.id);
+            let old: Vec<OldItem> = old.into_iter().map(|(item, _)| item).collect();
+            let (_, aside) = self.remove_apart(Part::Projects, &old, pruned.before).await?;
+            pruned.set_aside += aside;
+        }
+    }
+
+    /// Deletes items, and where that fails, each half of them by itself. One that alone fails is set aside. Returns the
+    /// numbers of those that are gone, and of those set aside.
+    async fn remove_apart(
+        &self,
+        part: Part,
+        items: &[OldItem],
+        before: DateTime<Utc>,
+    ) -> Result<(u64, u64), StoreError> {
+        let (mut gone, mut aside, mut portions) = (0, 0, vec![items]);
+        while let Some(portion) = portions.pop() {
+            let ids: Vec<Uuid> = portion.iter().map(|item| item.id).collect();
+            match (self.remove(part, &ids, before).await, portion) {
+                (Ok(deleted), _) => gone += deleted,
+                (Err(error), [item]) if error.is_about_item() => {
+                    self.set_aside(part.name(), item.id, Some(TenantId(item.tenant_id)), &error).await?;
+                    aside += 1;
+                }
+                (Err(error), _) if error.is_about_item() => {
+                    let (first, second) = portion.split_at(portion.len() / 2);
+                    portions.extend([second, first]);
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok((gone, aside))
+    }
+
+    /// Deletes those of these items that are still as old. Returns their number.
+    async fn remove(&self, part: Part, ids: &[Uuid], before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let gone = match part {
+            Part::Sessions => {
+                sqlx::query_file_scalar!("src/sql/prune_sessions.sql", ids, before).fetch_one(&self.pool).await?
+            }
+            Part::Executions => {
+                sqlx::query_file_scalar!("src/sql/prune.sql", ids, before).fetch_one(&self.pool).await?
+            }
+            Part::Projects => self.delete_ended_projects(ids, Some(before)).await?,
+            // Nothing is deleted of them.
+            Part::Transcripts => 0,
+        };
+        Ok(gone.unsigned_abs())
     }
 
     async fn ended_before(&self, retention: Retention) -> Result<DateTime<Utc>, StoreError> {
@@ -153,12 +321,17 @@ impl Store {
         }
     }
 
-    /// The next executions that ended before `before`, in the order of ids. An execution is older than its end,
-    /// so ids from `before` on need no look.
-    async fn ended_executions_after(&self, after: Uuid, before: DateTime<Utc>) -> Result<Vec<Uuid>, StoreError> {
-        let ids = sqlx::query_scalar!(
+    /// The next portion of those that ended before `before`, with its last id. An execution is older than its end, so
+    /// ids from `before` on need no look.
+    async fn ended_executions_after(
+        &self,
+        after: Uuid,
+        before: DateTime<Utc>,
+    ) -> Result<Option<(Uuid, Vec<OldItem>)>, StoreError> {
+        let items = sqlx::query_as!(
+            OldItem,
             r#"
-            select id from executions
+            select id, tenant_id, 1::bigint as "rows!" from executions
             where id > $1 and id < longhaul_uuid_floor($2) and finished_at < $2
             order by id
             limit $3
@@ -167,8 +340,54 @@ impl Store {
             before,
             BATCH,
         );
-        Ok(ids.fetch_all(&self.pool).await?)
+        let items = items.fetch_all(&self.pool).await?;
+        Ok(items.last().map(|last| last.id).map(|last| (last, items)))
     }
+
+    /// The next sessions without a message or answer since `before`, as [`Self::ended_executions_after`].
+    async fn idle_sessions_after(
+        &self,
+        after: Uuid,
+        before: DateTime<Utc>,
+    ) -> Result<Option<(Uuid, Vec<OldItem>)>, StoreError> {
+        let items = sqlx::query_as!(
+            OldItem,
+            r#"
+            select id, tenant_id, (turns + last_seq + 1)::bigint as "rows!" from sessions
+            where id > $1 and id < longhaul_uuid_floor($2) and active_at < $2 and running is null
+            order by id
+            limit $3
+            "#,
+            after,
+            before,
+            BATCH,
+        );
+        let items = items.fetch_all(&self.pool).await?;
+        Ok(items.last().map(|last| last.id).map(|last| (last, items)))
+    }
+
+    /// Deletes a portion of the months of schedules that were over before `before`.
+    async fn forget_months(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            r#"
+            delete from schedule_months where (schedule_id, month) in (
+                select schedule_id, month from schedule_months
+                where month < ($1::timestamptz at time zone 'UTC' - interval '1 month')::date
+                limit $2
+            )
+            "#,
+            before,
+            MONTHS,
+        );
+        Ok(done.execute(&self.pool).await?.rows_affected())
+    }
+}
+
+/// Monday of the week in which an execution was submitted.
+fn week_of(id: Uuid) -> Option<NaiveDate> {
+    let (seconds, _) = id.get_timestamp()?.to_unix();
+    let at = DateTime::from_timestamp(i64::try_from(seconds).ok()?, 0)?;
+    Some(at.date_naive().week(Weekday::Mon).first_day())
 }
 
 #[cfg(test)]

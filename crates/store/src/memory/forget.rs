@@ -200,12 +200,16 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets what one execution said.
+    /// Forgets what one execution said, and takes nothing of it any more.
     ///
     /// # Errors
     /// Postgres is unavailable; a repeat forgets the rest.
     pub(crate) async fn forget_execution(&self, tenant: TenantId, id: ExecutionId) -> Result<(), StoreError> {
         sqlx::query!("update memory_updates set is_void = true where source_id = $1", id.0).execute(&self.pool).await?;
+        // Its scope has a value of the metadata.
+        sqlx::query!("delete from memory_sources where id = $1 and tenant_id = $2", id.0, tenant.0)
+            .execute(&self.pool)
+            .await?;
         sqlx::query!("delete from memory_recalls where record_id = $1", id.0).execute(&self.pool).await?;
         self.forget(tenant, &ForgottenFilter { execution: Some(id), ..ForgottenFilter::default() }).await?;
         Ok(())
@@ -255,7 +259,7 @@ impl Store {
     ///
     /// # Errors
     /// The first failure; the others are erased nevertheless.
-    pub async fn erase_void_updates(&self, tenant: Option<TenantId>) -> Result<(), StoreError> {
+    pub(crate) async fn erase_void_updates(&self, tenant: Option<TenantId>) -> Result<(), StoreError> {
         let (mut after, mut failed) = (Uuid::nil(), None);
         loop {
             let void = sqlx::query!(

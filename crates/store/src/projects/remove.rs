@@ -4,12 +4,19 @@ use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, history::erasure::Erasure};
+use crate::{
+    Store, StoreError,
+    history::{
+        erasure::{Erased, Erasure},
+        prune::OldItem,
+    },
+};
 
 /// Result of a removal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
-    Done,
+    /// It is gone, and the texts of these executions with it.
+    Done(Vec<Erased>),
     /// The project has not ended.
     Refused(ProjectStatus),
     /// This execution of it, or one below it, has not ended.
@@ -30,40 +37,49 @@ impl Store {
         let executions = sqlx::query_scalar!("select id from executions where project_id = $1 order by id", id.0)
             .fetch_all(&self.pool)
             .await?;
+        let mut erased = Vec::new();
         for execution in executions {
-            if let Erasure::NotEnded(open) = self.erase_execution(tenant, ExecutionId(execution)).await? {
-                return Ok(Removed::NotEnded(open));
+            match self.erase_execution(tenant, ExecutionId(execution)).await? {
+                Erasure::NotEnded(open) => return Ok(Removed::NotEnded(open)),
+                Erasure::Done(executions) => erased.extend(executions),
+                Erasure::NotFound => {}
             }
         }
         // A retry that came meanwhile keeps the project.
         let is_gone = self.delete_ended_projects(&[id.0], None).await? > 0;
-        Ok(if is_gone { Removed::Done } else { Removed::Refused(ProjectStatus::InProgress) })
+        Ok(if is_gone { Removed::Done(erased) } else { Removed::Refused(ProjectStatus::InProgress) })
     }
 
-    /// Deletes projects that ended before `before`, at most `limit` at a time, until none is left.
+    /// The next projects that ended before `before`, with their ends; the first ended at the time, and has an id after
+    /// the one, that `after` names.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub(crate) async fn prune_projects(&self, before: DateTime<Utc>, limit: i64) -> Result<(), StoreError> {
-        loop {
-            let ids = sqlx::query_scalar!(
-                "select id from projects p
-                 where finished_at < $1 and running = 0
-                     and not exists (select from executions e where e.project_id = p.id and e.finished_at is null)
-                 limit $2",
-                before,
-                limit,
-            )
-            .fetch_all(&self.pool)
-            .await?;
-            let gone = self.delete_ended_projects(&ids, Some(before)).await?;
-            if gone == 0 {
-                return Ok(());
-            }
-        }
+    pub(crate) async fn ended_projects_after(
+        &self,
+        after: (DateTime<Utc>, Uuid),
+        before: DateTime<Utc>,
+        limit: i64,
+    ) -> Result<Vec<(OldItem, DateTime<Utc>)>, StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select id, tenant_id, finished_at as "finished_at!" from projects
+            where finished_at < $3 and (finished_at, id) > ($1, $2) order by finished_at, id limit $4
+            "#,
+            after.0,
+            after.1,
+            before,
+            limit,
+        );
+        let rows = rows.fetch_all(&self.pool).await?.into_iter();
+        Ok(rows.map(|row| (OldItem { id: row.id, tenant_id: row.tenant_id, rows: 1 }, row.finished_at)).collect())
     }
 
-    async fn delete_ended_projects(&self, ids: &[Uuid], before: Option<DateTime<Utc>>) -> Result<i64, StoreError> {
+    pub(crate) async fn delete_ended_projects(
+        &self,
+        ids: &[Uuid],
+        before: Option<DateTime<Utc>>,
+    ) -> Result<i64, StoreError> {
         let gone = sqlx::query_scalar!(
             r#"
             with gone as (

@@ -14,6 +14,7 @@ use longhaul_shared::domain::{
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::erasure::tombstone;
 use crate::{
     StoreError,
     history::journal::{JournalStep, StepKind, StepState},
@@ -40,6 +41,8 @@ pub struct SessionMessage {
     pub replaces: Option<(i32, i32)>,
     /// True if it is a reply that an interrupt cut off.
     pub is_interrupted: bool,
+    /// True if its text was erased; the bytes are a tombstone's.
+    pub is_erased: bool,
 }
 
 /// A message with its number.
@@ -69,6 +72,10 @@ pub(super) struct Turn {
     pub(super) is_rolled_back: bool,
     /// True if its execution was cancelled.
     pub(super) is_cancelled: bool,
+    /// True if its texts were erased before they became part of the transcript.
+    pub(super) is_erased: bool,
+    /// True if a message before it was erased while it was answered, so that its summaries are erased.
+    pub(super) holds_erased: bool,
 }
 
 /// The transcript under construction.
@@ -86,6 +93,8 @@ enum Kind {
     Interrupted,
     /// Stands for the messages of these numbers.
     Summary((i32, i32)),
+    /// A tombstone, and what it stands for if it was a summary.
+    Erased(Option<(i32, i32)>),
 }
 
 /// Members of step bodies that the fold reads.
@@ -127,6 +136,10 @@ impl Fold {
         if turn.is_rolled_back {
             return self.note_effects(turn, steps.iter(), WITHDRAWN);
         }
+        if turn.is_erased {
+            // Its journal has tombstones, from which no message can be made.
+            return self.push(turn, tombstone(None)?, Kind::Erased(None));
+        }
         let counts = |step: &&JournalStep| match step.state {
             StepState::Live => true,
             StepState::Intent => turn.is_cancelled,
@@ -166,8 +179,12 @@ impl Fold {
                     let body: CompressionBody = serde_json::from_slice(&step.body).map_err(corrupt)?;
                     let replaced = self.context.get(body.from..body.to).unwrap_or_default();
                     let replaces = replaced.first().zip(replaced.last()).map(|(first, last)| (first.seq, last.seq));
-                    for bytes in &step.appends {
-                        self.push(turn, bytes.to_vec(), replaces.map_or(Kind::Said, Kind::Summary))?;
+                    if turn.holds_erased {
+                        self.push(turn, tombstone(None)?, Kind::Erased(replaces))?;
+                    } else {
+                        for bytes in &step.appends {
+                            self.push(turn, bytes.to_vec(), replaces.map_or(Kind::Said, Kind::Summary))?;
+                        }
                     }
                     steps = rest;
                 }
@@ -226,10 +243,11 @@ impl Fold {
     }
 
     fn push(&mut self, turn: &Turn, bytes: Vec<u8>, kind: Kind) -> Result<(), StoreError> {
-        let (replaces, is_interrupted) = match kind {
-            Kind::Said => (None, false),
-            Kind::Interrupted => (None, true),
-            Kind::Summary(replaced) => (Some(replaced), false),
+        let (replaces, is_interrupted, is_erased) = match kind {
+            Kind::Said => (None, false, false),
+            Kind::Interrupted => (None, true, false),
+            Kind::Summary(replaced) => (Some(replaced), false, false),
+            Kind::Erased(replaced) => (replaced, false, true),
         };
         self.last_seq = self.last_seq.checked_add(1).ok_or_else(|| StoreError::Corrupt("a session is full".into()))?;
         Entry { seq: self.last_seq, bytes: bytes.clone() }.join(&mut self.context, replaces);
@@ -239,6 +257,7 @@ impl Fold {
             bytes,
             replaces,
             is_interrupted,
+            is_erased,
         });
         Ok(())
     }

@@ -3,6 +3,7 @@
 //! gives the turn on, in its own transaction (`longhaul_pass_turn`), or right after it if the session is locked.
 
 mod activity;
+pub(crate) mod erasure;
 mod fold;
 mod read;
 mod send;
@@ -10,6 +11,7 @@ mod transcript;
 mod turn;
 
 pub use activity::{ActiveCall, Activity, NumberedTurn, SubAgent, TurnUnderWay};
+pub use erasure::ERASED;
 pub use fold::SessionMessage;
-pub use read::{Begun, NewSession, Session, SessionState, StopReason};
+pub use read::{Begun, NewSession, Session, SessionDeletion, SessionState, StopReason};
 pub use send::{Arrival, MAX_MESSAGES, MAX_QUEUED, MAX_TRANSCRIPT_BYTES, Sent, SessionLimit, Stopped};

@@ -8,8 +8,13 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError, database::list_plan::begin_list, executions::budgets::Caps, executions::submit::Idempotency,
-    history::erasure::Erasure, tenants::scope::TenantScope, waiting::SessionTurn,
+    Store, StoreError,
+    database::list_plan::begin_list,
+    executions::budgets::Caps,
+    executions::submit::Idempotency,
+    history::erasure::{Erased, Erasure},
+    tenants::scope::TenantScope,
+    waiting::SessionTurn,
 };
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, ProjectId, SessionId, TenantId, WaitReason,
@@ -90,6 +95,15 @@ pub enum Begun {
     Existing(SessionId),
     /// The key was used for another request.
     KeyReused,
+}
+
+/// Result of a session's deletion.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionDeletion {
+    /// It is gone, and the texts of these executions with it.
+    Done(Vec<Erased>),
+    /// This execution of it has not ended; the session is left alone.
+    NotEnded(ExecutionId),
 }
 
 /// What a session does.
@@ -406,12 +420,11 @@ impl Store {
         Ok(ended > 0)
     }
 
-    /// Deletes a session with its transcript, and erases the texts of its executions. Returns the execution that has
-    /// not ended, if there is one; the session is then left alone.
+    /// Deletes a session with its transcript, and erases the texts of its executions.
     ///
     /// # Errors
     /// Postgres is unavailable. A repeat erases the rest.
-    pub async fn delete_session(&self, tenant: TenantId, id: SessionId) -> Result<Option<ExecutionId>, StoreError> {
+    pub async fn delete_session(&self, tenant: TenantId, id: SessionId) -> Result<SessionDeletion, StoreError> {
         let turns = sqlx::query!(
             r#"
             select t.execution_id, t.state <> 'ended' as "is_open!"
@@ -425,11 +438,14 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         if let Some(open) = turns.iter().find(|turn| turn.is_open) {
-            return Ok(Some(ExecutionId(open.execution_id)));
+            return Ok(SessionDeletion::NotEnded(ExecutionId(open.execution_id)));
         }
+        let mut erased = Vec::new();
         for turn in &turns {
-            if let Erasure::NotEnded(open) = self.erase_execution(tenant, ExecutionId(turn.execution_id)).await? {
-                return Ok(Some(open));
+            match self.erase_execution(tenant, ExecutionId(turn.execution_id)).await? {
+                Erasure::NotEnded(open) => return Ok(SessionDeletion::NotEnded(open)),
+                Erasure::Done(executions) => erased.extend(executions),
+                Erasure::NotFound => {}
             }
         }
         self.forget_session(tenant, id).await?;
@@ -451,10 +467,11 @@ impl Store {
         .fetch_optional(&self.pool)
         .await?;
         if deleted.is_some() {
-            return Ok(None);
+            return Ok(SessionDeletion::Done(erased));
         }
         let running =
             sqlx::query_scalar!("select running from sessions where id = $1 and tenant_id = $2", id.0, tenant.0);
-        Ok(running.fetch_optional(&self.pool).await?.flatten().map(ExecutionId))
+        let running = running.fetch_optional(&self.pool).await?.flatten();
+        Ok(running.map_or(SessionDeletion::Done(erased), |open| SessionDeletion::NotEnded(ExecutionId(open))))
     }
 }

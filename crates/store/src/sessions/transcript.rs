@@ -1,15 +1,20 @@
 //! The transcript of a session: read, and extended by what its ended executions said.
 
-use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ExecutionId, SessionId, input_parts};
 use uuid::Uuid;
 
-use super::fold::{Entry, Fold, SessionMessage, Turn};
+use super::{
+    erasure::tombstone,
+    fold::{Entry, Fold, SessionMessage, Turn},
+};
 use crate::{
     Store, StoreError,
     files::StoredFile,
     history::{body, journal::Loaded},
 };
+
+/// Bytes of a user's message without a text.
+const EMPTY: &[u8] = br#"{"role":"user","parts":[""]}"#;
 
 /// A row of the type `transcript_message`.
 #[derive(Debug, sqlx::Type)]
@@ -45,6 +50,7 @@ struct StoredRow {
     replaces_first: Option<i32>,
     replaces_last: Option<i32>,
     is_interrupted: bool,
+    is_erased: bool,
 }
 
 impl TryFrom<StoredRow> for SessionMessage {
@@ -57,8 +63,16 @@ impl TryFrom<StoredRow> for SessionMessage {
             bytes: body::decode(&row.body)?,
             replaces: row.replaces_first.zip(row.replaces_last),
             is_interrupted: row.is_interrupted,
+            is_erased: row.is_erased,
         })
     }
+}
+
+/// State of a transcript when a fold read it: the last turn that was part of it, and the number of erasures.
+#[derive(Clone, Copy)]
+struct Folded {
+    through: i32,
+    erasures: i32,
 }
 
 impl Store {
@@ -77,7 +91,7 @@ impl Store {
         let rows = sqlx::query_as!(
             StoredRow,
             r#"
-            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted
+            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted, is_erased
             from session_messages where session_id = $1 and seq > $2 and seq <= $3 order by seq limit $4
             "#,
             session.0,
@@ -103,7 +117,7 @@ impl Store {
         let rows = sqlx::query_as!(
             StoredRow,
             r#"
-            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted
+            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted, is_erased
             from session_messages where session_id = $1 and execution_id = any ($2) order by seq
             "#,
             session.0,
@@ -133,13 +147,14 @@ impl Store {
         // Read without a transaction, which would hold a connection while the reads wait for others. The write applies
         // only to what was read; otherwise another fold was faster, and this one reads again.
         loop {
-            let row = sqlx::query!("select folded, last_seq from sessions where id = $1", session.0)
+            let row = sqlx::query!("select folded, last_seq, erasures from sessions where id = $1", session.0)
                 .fetch_optional(&self.pool)
                 .await?;
             let Some(row) = row else { return Ok(0) };
             let turns = sqlx::query!(
                 r#"
-                select t.number, t.execution_id, t.state, t.is_rolled_back, p.input::text as "input!",
+                select t.number, t.execution_id, t.state, t.is_rolled_back, t.holds_erased, p.input::text as "input!",
+                    p.erased_at is not null as "is_erased!",
                     e.failure_code is not distinct from 'cancelled' as "is_cancelled!"
                 from session_turns t
                 join execution_payloads p on p.execution_id = t.execution_id
@@ -160,7 +175,7 @@ impl Store {
                     return Err(StoreError::Corrupt(format!("the journal of {id} is of a newer release")));
                 };
                 let input = serde_json::from_str(&turn.input).unwrap_or_default();
-                let files = if input_parts::files(&input).is_empty() {
+                let files = if turn.is_erased || input_parts::files(&input).is_empty() {
                     Vec::new()
                 } else {
                     self.attached_files(id).await?.iter().map(StoredFile::reference).collect()
@@ -171,81 +186,60 @@ impl Store {
                     files,
                     is_rolled_back: turn.is_rolled_back,
                     is_cancelled: turn.is_cancelled,
+                    is_erased: turn.is_erased,
+                    holds_erased: turn.holds_erased,
                 };
                 fold.add(&turn, &journal.steps)?;
             }
             let (last_seq, added) = fold.finish();
-            self.write_fold(session, (row.folded, last.number), last_seq, &added).await?;
+            let read = Folded { through: row.folded, erasures: row.erasures };
+            self.write_fold(session, read, (last.number, last_seq), &added).await?;
         }
     }
 
-    /// Appends `added` to a transcript of which the turns through `from` are part; then those through `to` are. Does
-    /// nothing if another fold was faster.
+    /// Appends `added` to a transcript as it was `read`; then the turns through `to` are part of it. Does nothing if
+    /// another fold was faster, or a message was erased meanwhile.
     async fn write_fold(
         &self,
         session: SessionId,
-        (from, to): (i32, i32),
-        last_seq: i32,
+        read: Folded,
+        (to, last_seq): (i32, i32),
         added: &[SessionMessage],
     ) -> Result<(), StoreError> {
+        let erased: Vec<i32> = added.iter().filter(|message| message.is_erased).map(|message| message.seq).collect();
         sqlx::query!(
             r#"
             with folded as (
-                update sessions set folded = $3, last_seq = $4, bytes = bytes + $5 where id = $1 and folded = $2
+                update sessions set folded = $3, last_seq = $4, bytes = bytes + $5
+                where id = $1 and folded = $2 and erasures = $7
                 returning id
             )
             insert into session_messages (
-                session_id, seq, execution_id, body, replaces_first, replaces_last, is_interrupted
+                session_id, seq, execution_id, body, replaces_first, replaces_last, is_interrupted, is_erased
             )
-            select folded.id, added.*
+            select folded.id, added.*, added.seq = any ($8)
             from folded, unnest($6::transcript_message[]) as added
             "#,
             session.0,
-            from,
+            read.through,
             to,
             last_seq,
             added.iter().map(|message| message.bytes.len() as i64).sum::<i64>(),
             added.iter().map(MessageRow::from).collect::<Vec<_>>() as _,
+            read.erasures,
+            &erased,
         )
         .execute(&self.pool)
         .await?;
         Ok(())
     }
 
-    /// Folds sessions with an execution that ended before `before` and is no part of the transcript; at most `most`.
-    /// Returns true if there was one.
-    ///
-    /// # Errors
-    /// As [`Self::fold_session`].
-    pub(crate) async fn fold_sessions_ended_before(
-        &self,
-        before: DateTime<Utc>,
-        most: i64,
-    ) -> Result<bool, StoreError> {
-        let sessions = sqlx::query_scalar!(
-            r#"
-            select s.id from sessions s
-            where s.folded < s.turns and exists (
-                select from session_turns t join executions e on e.id = t.execution_id
-                where t.session_id = s.id and t.number = s.folded + 1 and t.state = 'ended' and e.finished_at < $1
-            )
-            limit $2
-            "#,
-            before,
-            most,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        for session in &sessions {
-            self.fold_session(SessionId(*session)).await?;
-        }
-        Ok(!sessions.is_empty())
-    }
-
     async fn session_entries(&self, session: SessionId, through: i32) -> Result<Vec<Entry>, StoreError> {
         let mut context = Vec::new();
         for message in self.session_messages(session, 0, through, i64::from(i32::MAX)).await? {
-            Entry { seq: message.seq, bytes: message.bytes }.join(&mut context, message.replaces);
+            // The release before made this of a message that was erased before its start; models refuse it.
+            let bytes = if message.bytes == EMPTY { tombstone(None)? } else { message.bytes };
+            Entry { seq: message.seq, bytes }.join(&mut context, message.replaces);
         }
         Ok(context)
     }

@@ -11,7 +11,9 @@ payload as (
     from ended where p.execution_id = ended.id
 ),
 labels as (
-    update executions e set metadata = '{}' from ended where e.id = ended.id and e.metadata <> '{}'
+    -- Keys of concurrency limits have values of the metadata.
+    update executions e set metadata = '{}', slot_keys = null
+    from ended where e.id = ended.id and (e.metadata <> '{}' or e.slot_keys is not null)
 ),
 -- What nothing else names is removed by the sweep.
 files as (

@@ -21,7 +21,8 @@ pub(crate) struct Erased {
 
 /// Erases input, output, messages, results, metadata and failure texts of an ended execution and of its descendants.
 ///
-/// Ids, times, states, codes, counts, costs and the ledger of effects stay. Retries and forks of it are executions of
+/// Of a message of a session, the transcript keeps a tombstone; summaries that stand for it are erased with it. Ids,
+/// times, states, codes, counts, costs and the ledger of effects stay. Retries and forks of it are executions of
 /// their own, with their own copies. An erased execution can be neither retried nor forked. Idempotent.
 #[utoipa::path(delete, operation_id = "eraseExecution", path = "/v1/executions/{id}/content", tag = "executions",
     params(("id" = String, Path, description = "Its id")),
@@ -33,7 +34,11 @@ pub(crate) async fn erase(
 ) -> ApiResult<Json<Erased>> {
     principal.need(Scope::ExecutionsWrite)?;
     match state.store.erase_execution(principal.tenant(), id).await? {
-        Erasure::Done(ids) => Ok(Json(Erased { executions: ids.iter().map(ToString::to_string).collect() })),
+        Erasure::Done(erased) => {
+            let executions = erased.iter().map(|execution| execution.id.to_string()).collect();
+            state.forget_replies(erased).await;
+            Ok(Json(Erased { executions }))
+        }
         Erasure::NotEnded(open) => Err(ApiError::ExecutionNotEnded(open)),
         Erasure::NotFound => Err(ApiError::NotFound("execution")),
     }

@@ -22,7 +22,10 @@ pub(crate) async fn delete(
 ) -> ApiResult<StatusCode> {
     principal.need(Scope::ExecutionsWrite)?;
     match state.store.delete_project(principal.tenant(), id).await? {
-        Removed::Done => Ok(StatusCode::NO_CONTENT),
+        Removed::Done(erased) => {
+            state.forget_replies(erased).await;
+            Ok(StatusCode::NO_CONTENT)
+        }
         Removed::Refused(status) => Err(ApiError::Project(ProjectError::State(status))),
         Removed::NotEnded(execution) => Err(ApiError::ExecutionNotEnded(execution)),
         Removed::NotFound => Err(ApiError::NotFound("project")),

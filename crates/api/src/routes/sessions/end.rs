@@ -1,7 +1,10 @@
 //! Ends of sessions: `POST …/interrupt`, `POST …/end`, `DELETE`.
 
 use axum::{Json, extract::State, http::StatusCode};
-use longhaul_store::{sessions::Stopped, tenants::api_keys::Scope};
+use longhaul_store::{
+    sessions::{SessionDeletion, Stopped},
+    tenants::api_keys::Scope,
+};
 
 use super::{SessionPath, find, read::SessionView};
 use crate::{
@@ -58,7 +61,10 @@ pub(crate) async fn delete(
     principal.need(Scope::ExecutionsWrite)?;
     find(&state, &principal, id).await?;
     match state.store.delete_session(principal.tenant(), id).await? {
-        Some(open) => Err(ApiError::SessionBusy(open)),
-        None => Ok(StatusCode::NO_CONTENT),
+        SessionDeletion::NotEnded(open) => Err(ApiError::SessionBusy(open)),
+        SessionDeletion::Done(erased) => {
+            state.forget_replies(erased).await;
+            Ok(StatusCode::NO_CONTENT)
+        }
     }
 }

@@ -92,6 +92,8 @@ pub(crate) struct MessageView {
     replaces: Option<(i32, i32)>,
     /// True if it is a reply that an interrupt cut off.
     interrupted: bool,
+    /// True if its text was erased; `message` says so.
+    erased: bool,
 }
 
 /// Messages of a transcript, in order.
@@ -158,6 +160,7 @@ pub(crate) async fn list(
         message: serde_json::from_slice(&message.bytes).unwrap_or_default(),
         replaces: message.replaces,
         interrupted: message.is_interrupted,
+        erased: message.is_erased,
     });
     Ok(Json(MessagePage { messages: messages.collect(), next_after }))
 }

@@ -151,7 +151,7 @@ const DUTIES: [Duty; 36] = [
     each(FILES_EVERY, "remove files", |deps, _| Box::pin(deps.agent.files.sweep())),
     each(MEMORY_EVERY, "update memory", |deps, _| Box::pin(update_memory(deps))),
     each(MEMORY_EVERY, "forget old episodes", |deps, _| Box::pin(forget_old_episodes(deps))),
-    each(MEMORY_EVERY, "erase void memory updates", |deps, _| Box::pin(deps.store.erase_void_updates(None))),
+    each(MEMORY_EVERY, "erase void copies", |deps, _| Box::pin(deps.store.erase_void_copies())),
     each(FIRINGS_EVERY, "forget firings", |deps, _| {
         Box::pin(async { deps.store.forget_firings(FIRINGS_PORTION).await.map(drop) })
     }),
