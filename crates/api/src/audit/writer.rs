@@ -84,26 +84,17 @@ async fn write(store: Store, mut receiver: mpsc::Receiver<AuditEntry>, closing: 
     }
 }
 
-/// Appends rows, and waits out an outage. Where rows are refused, each half is appended by itself; a row that alone is
-/// refused is logged.
+/// Appends rows, and waits out an outage.
 async fn append(store: &Store, rows: &[AuditEntry]) {
-    let mut portions: Vec<&[AuditEntry]> = rows.chunks(BATCH).rev().collect();
-    while let Some(portion) = portions.pop() {
-        match (store.append_audit(portion).await, portion) {
-            (Ok(()), _) => {}
-            (Err(error), [row]) if error.is_about_item() && !error.is_retryable() => {
-                tracing::error!(error = %error.summary(), "the audit log refused a row");
-                lost(row);
+    for batch in rows.chunks(BATCH) {
+        while let Err(error) = store.append_audit(batch).await {
+            if !error.is_retryable() && !matches!(error, longhaul_store::StoreError::TimedOut(_)) {
+                tracing::error!(error = %error, "the audit log refused rows");
+                batch.iter().for_each(lost);
+                break;
             }
-            (Err(error), [_, _, ..]) if error.is_about_item() => {
-                let (first, second) = portion.split_at(portion.len() / 2);
-                portions.extend([second, first]);
-            }
-            (Err(error), _) => {
-                tracing::warn!(error = %error, rows = portion.len(), "the audit log is not written; trying again");
-                sleep(RETRY_PAUSE).await;
-                portions.push(portion);
-            }
+            tracing::warn!(error = %error, rows = batch.len(), "the audit log could not be written; trying again");
+            sleep(RETRY_PAUSE).await;
         }
     }
 }
