@@ -121,7 +121,8 @@ begin
                 least_reply_tokens
             )
             values (
-                item.id, item.step_key, root, 'waiting', longhaul_now(),
+                -- The clock stands still within a statement: its place keeps the item in the order of its batch.
+                item.id, item.step_key, root, 'waiting', longhaul_now() + item.place * interval '1 microsecond',
                 longhaul_call_cost(item.prompt_cost, item.least_reply, item.reply_price),
                 item.prompt + item.least_reply,
                 item.prompt_cost, item.prompt, item.reply_price, item.reply, item.least_reply
