@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use longhaul_sdk::spec::BudgetSpec;
 use longhaul_testkit::model::reply_silent;
 use rustix::process::Signal;
 use serde_json::json;
@@ -129,4 +130,32 @@ async fn drain_does_not_wait_for_unreadable_journal() {
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     super::no_call_is_repeated(&fleet);
     third.drain().await;
+}
+
+/// What an attempt still waits for, here a lock of its budget's row, holds up no exit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn worker_exits_in_time_whatever_its_batches_wait_for() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__DRAIN_SECONDS", "1");
+    fleet.set("LONGHAUL__DATABASE__LOCK_TIMEOUT_SECONDS", "25");
+    several_turns(&fleet, 1, Duration::ZERO).await;
+    let mut process = WorkerProcess::start(&fleet).await;
+    let mut new = fleet.new_execution("d", json!({})).await;
+    new.budget = Some(BudgetSpec { max_model_calls: Some(9), ..BudgetSpec::default() });
+    let mut session = fleet.db.pool.begin().await.unwrap();
+    fleet.llm.push(reply_silent());
+    let id = fleet.submit_new(new).await;
+    asked(&fleet, 1).await;
+    sqlx::query("select from budgets where root_id = $1 for update").bind(id.0).execute(&mut *session).await.unwrap();
+    fleet.store.cancel_execution(fleet.tenant, id).await.unwrap();
+    assert_eq!(fleet.ended(id).await["status"], "FAILED");
+
+    let asked_to_end = Instant::now();
+    process.signal(Signal::TERM);
+    let status = process.ended(Duration::from_secs(15)).await;
+    let took = asked_to_end.elapsed();
+    assert!(status.success(), "{status}");
+    assert!(process.log().contains("attempts could not be handed back in time"), "{}", process.log());
+    assert!(took <= Duration::from_secs(6), "a drain limit of 1 s ended the process after {took:?}");
+    session.rollback().await.unwrap();
 }

@@ -125,3 +125,24 @@ async fn spent_budget_ends_the_message_that_meets_it() {
     assert_eq!(service.api.acme.get(&session).await.body["stop_reason"], "budget_reached");
     assert_eq!(service.fleet.llm.requests().len(), 2);
 }
+
+/// A fork of a message spends the session's budget outside of the session, which stays until it has ended.
+#[tokio::test]
+async fn session_stays_while_a_fork_spends_its_budget() {
+    let service = Service::of(Fleet::start().await, agent("a")).await;
+    service.fleet.llm.answer_with(|_| reply_text("done"));
+    let worker = service.fleet.worker();
+    let acme = &service.api.acme;
+    let session = service.begin(json!({ "budget": { "max_model_calls": 9 } })).await;
+    let sent = id_of(&service.send(&session, "one").await);
+    assert_eq!(service.fleet.ended(sent).await["status"], "FINISHED");
+    service.until_idle(&session).await;
+    worker.drain().await;
+    let fork = acme.post(&format!("/v1/executions/{sent}/fork"), &json!({ "from_step": 1 })).await;
+    assert_eq!(fork.status, 201, "{}", fork.text);
+    let refused = acme.delete(&session).await;
+    assert_eq!(refused.status, 409, "{}", refused.text);
+    let _worker = service.fleet.worker();
+    assert_eq!(service.fleet.ended(fork.body["id"].as_str().unwrap().parse().unwrap()).await["status"], "FINISHED");
+    assert_eq!(acme.delete(&session).await.status, 204);
+}

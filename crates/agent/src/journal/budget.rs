@@ -9,9 +9,10 @@ use longhaul_llm::{
     reply_limit::{reply_limit, unbounded_field},
 };
 use longhaul_queue::producer::WakeupPublisher;
-use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, Usd};
+use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, StepError, Usd};
 use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_store::{
+    StoreError,
     database::retry::patiently,
     executions::budgets::{CallPrice, Ledger, Reservation, Reserved, Settlement},
     fleet::lease_writer::LeaseWriter,
@@ -149,11 +150,11 @@ impl Writer {
             true => reservation(prompt_tokens, wanted, false),
             false => reservation(prompt_tokens, least, true),
         };
-        let mut reserved = self.lease.reserve(first).await.map_err(from_store)?;
+        let mut reserved = self.lease.reserve(first).await.map_err(refused)?;
         if reserved == Reserved::Short {
             let counted = Box::pin(route.model.count_prompt(request)).await.unwrap_or(prompt_tokens);
             let closer = reservation(counted.min(prompt_tokens), least, true);
-            reserved = self.lease.reserve(closer).await.map_err(from_store)?;
+            reserved = self.lease.reserve(closer).await.map_err(refused)?;
         }
         match reserved {
             Reserved::Granted { reply_tokens } => {
@@ -237,6 +238,15 @@ pub async fn fold_budget(publisher: &WakeupPublisher, writer: &LeaseWriter, root
         }
         Err(error) => tracing::debug!(error = %error, "a budget is left to the sweep"),
     }
+}
+
+/// The failure of an attempt whose reservation was refused.
+fn refused(error: StoreError) -> StepError {
+    if matches!(error, StoreError::NotFound(_)) {
+        let summary = "the budget was deleted, with the session or project that it belonged to";
+        return Failure::permanent(FailureCode::BUDGET_EXHAUSTED, summary).into();
+    }
+    from_store(error)
 }
 
 fn written(ledger: &Ledger) -> Value {

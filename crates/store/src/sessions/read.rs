@@ -420,7 +420,9 @@ impl Store {
         Ok(ended > 0)
     }
 
-    /// Deletes a session with its transcript, and erases the texts of its executions.
+    /// Deletes a session with its transcript, and erases the texts of its executions. The session is left alone while
+    /// one of them has not ended. A copy of one of its messages that spends its budget
+    /// counts: it could not go on without that.
     ///
     /// # Errors
     /// Postgres is unavailable. A repeat erases the rest.
@@ -440,6 +442,9 @@ impl Store {
         if let Some(open) = turns.iter().find(|turn| turn.is_open) {
             return Ok(SessionDeletion::NotEnded(ExecutionId(open.execution_id)));
         }
+        if let Some(spending) = self.spending(id).await? {
+            return Ok(SessionDeletion::NotEnded(spending));
+        }
         let mut erased = Vec::new();
         for turn in &turns {
             match self.erase_execution(tenant, ExecutionId(turn.execution_id)).await? {
@@ -453,7 +458,10 @@ impl Store {
         let deleted = sqlx::query_scalar!(
             r#"
             with gone as (
-                delete from sessions where id = $1 and tenant_id = $2 and running is null and turns = $3 returning id
+                delete from sessions s
+                where id = $1 and tenant_id = $2 and running is null and turns = $3
+                    and not exists (select from executions e where e.budget_id = s.id and e.finished_at is null)
+                returning id
             ),
             budget as (
                 delete from budgets b using gone where b.root_id = gone.id
@@ -471,7 +479,19 @@ impl Store {
         }
         let running =
             sqlx::query_scalar!("select running from sessions where id = $1 and tenant_id = $2", id.0, tenant.0);
-        let running = running.fetch_optional(&self.pool).await?.flatten();
-        Ok(running.map_or(SessionDeletion::Done(erased), |open| SessionDeletion::NotEnded(ExecutionId(open))))
+        let open = match running.fetch_optional(&self.pool).await?.flatten() {
+            Some(running) => Some(ExecutionId(running)),
+            None => self.spending(id).await?,
+        };
+        Ok(open.map_or(SessionDeletion::Done(erased), SessionDeletion::NotEnded))
+    }
+
+    /// An execution under way that spends the budget of a session.
+    async fn spending(&self, session: SessionId) -> Result<Option<ExecutionId>, StoreError> {
+        let open = sqlx::query_scalar!(
+            "select id from executions where budget_id = $1 and finished_at is null limit 1",
+            session.0
+        );
+        Ok(open.fetch_optional(&self.pool).await?.map(ExecutionId))
     }
 }

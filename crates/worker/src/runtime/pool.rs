@@ -35,8 +35,13 @@ use crate::{
 /// Maximum time that a write waits out an outage of Postgres; the fence decides afterwards if the write still
 /// counts.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// Maximum time to sign off at the end: about the rest of the lease.
-const SIGN_OFF_LIMIT: Duration = Duration::from_secs(5);
+/// Time after the drain limit in which interrupted attempts end their leases. With the two limits below it is less than
+/// five seconds: a worker always ends within five seconds of its drain limit (core-rules 29).
+const HAND_BACK_LIMIT: Duration = Duration::from_millis(2_500);
+/// Maximum time to write down the last model calls.
+const LAST_ENTRIES_LIMIT: Duration = Duration::from_secs(1);
+/// Maximum time to sign off at the end.
+const SIGN_OFF_LIMIT: Duration = Duration::from_secs(1);
 /// Pause between attempts to register.
 const REGISTER_PAUSE: Duration = Duration::from_millis(500);
 
@@ -126,7 +131,7 @@ impl Process {
         }
         self.react_to_last_ends().await;
         last_entries.cancel();
-        if tokio::time::timeout(SIGN_OFF_LIMIT, books).await.is_err() {
+        if tokio::time::timeout(LAST_ENTRIES_LIMIT, books).await.is_err() {
             tracing::debug!("what became of the last model calls was not written down in time");
         }
         self.sign_off(id).await;
@@ -209,12 +214,14 @@ async fn show_drain(deps: Arc<Deps>, id: WorkerId, shutdown: CancellationToken) 
     }
 }
 
-/// After the drain limit, interrupts the running attempts, so that they are handed back. Never returns.
+/// After the drain limit, interrupts the running attempts, so that they are handed back: the consumer's end then stops
+/// the process. Returns once attempts did not end in time all the same, because their writes wait for a lock or for
+/// Postgres; the reaper takes back what they hold.
 async fn overlong_drain(shutdown: &CancellationToken, limit: Duration, held: &HeldLeases) {
     shutdown.cancelled().await;
     tokio::time::sleep(limit).await;
     tracing::warn!(held = held.len(), "the drain took too long; what still runs is aborted and handed back");
     held.interrupt_all(Interrupt::Draining);
-    // The interrupted attempts end their leases; the consumer's end stops the process.
-    std::future::pending::<()>().await;
+    tokio::time::sleep(HAND_BACK_LIMIT).await;
+    tracing::error!(held = held.len(), "attempts could not be handed back in time; the worker ends without them");
 }

@@ -29,8 +29,10 @@ use longhaul_shared::telemetry::metrics::{self, StoreBatch};
 /// First wait after a round in which nothing passed; doubled up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
-/// Wait before an item whose row was locked is flushed again.
-const LOCKED_BACKOFF: Duration = Duration::from_millis(5);
+/// Shortest and longest wait before an item whose row was locked is flushed again; in between a quarter of the time for
+/// which it has been locked.
+const MIN_LOCKED_BACKOFF: Duration = Duration::from_millis(5);
+const MAX_LOCKED_BACKOFF: Duration = Duration::from_millis(250);
 /// Duration of a flush after which others no longer wait for it: several times that of a statement of hundreds of
 /// items.
 const UNUSUAL: Duration = Duration::from_millis(50);
@@ -43,7 +45,8 @@ const MAX_LONE_FAILURES: u32 = 10;
 pub(crate) enum Flushed<R> {
     /// Committed, or refused for good.
     Done(Result<R, StoreError>),
-    /// Its row was locked; the item goes into a later batch.
+    /// Its row is there and another transaction has locked it; the item goes into a later batch. Never for a row that
+    /// is gone: that item would be repeated for all of its patience (core-rules 29).
     Locked,
 }
 
@@ -56,6 +59,8 @@ struct Waiting<I, R> {
     item: Arc<I>,
     reply: Reply<R>,
     failing: Option<Failing>,
+    /// Start of the current run of flushes that found its row locked.
+    locked_since: Option<Instant>,
 }
 
 /// Failures of an item so far.
@@ -84,7 +89,13 @@ impl<I, R> Waiting<I, R> {
 
     /// Wait before the next flush.
     fn pause(&self) -> Duration {
-        self.lone().map_or(LOCKED_BACKOFF, |lone| lone.retry_at.saturating_duration_since(Instant::now()))
+        match self.lone() {
+            Some(lone) => lone.retry_at.saturating_duration_since(Instant::now()),
+            None => {
+                let locked_for = self.locked_since.map(|since| since.elapsed()).unwrap_or_default();
+                (locked_for / 4).clamp(MIN_LOCKED_BACKOFF, MAX_LOCKED_BACKOFF)
+            }
+        }
     }
 
     fn is_due(&self) -> bool {
@@ -110,7 +121,7 @@ pub(crate) struct BatchLimits {
     pub(crate) lanes: usize,
     /// Most items that wait; callers beyond it are held up (backpressure).
     pub(crate) max_waiting: usize,
-    /// Time for which an outage of Postgres is waited out before items fail.
+    /// Time for which an outage of Postgres, or the lock of an item's row, is waited out before items fail.
     pub(crate) patience: Duration,
 }
 
@@ -229,7 +240,7 @@ where
     /// The next batch, when it is this lane's turn: waiting items and kept ones that are due. Items whose caller
     /// is gone are dropped.
     async fn next_batch(&self, kept: &mut Kept<I, R>) -> Option<(Vec<Waiting<I, R>>, Turn)> {
-        let waiting = |(item, reply)| Waiting { item, reply, failing: None };
+        let waiting = |(item, reply)| Waiting { item, reply, failing: None, locked_since: None };
         loop {
             kept.items.retain(|one| !one.reply.is_closed());
             let mut new = Vec::new();
@@ -346,7 +357,14 @@ where
                     // The caller may be gone; the write stands all the same.
                     drop(one.reply.send(result));
                 }
-                Flushed::Locked => kept.push(Waiting { failing: None, ..one }),
+                Flushed::Locked => {
+                    let since = one.locked_since.unwrap_or_else(Instant::now);
+                    if since.elapsed() < self.limits.patience {
+                        kept.push(Waiting { failing: None, locked_since: Some(since), ..one });
+                    } else {
+                        drop(one.reply.send(Err(StoreError::LeaseStale)));
+                    }
+                }
             }
         }
         self.passed.fetch_add(u64::from(has_passed), Ordering::Relaxed);
@@ -371,7 +389,7 @@ where
             drop(one.reply.send(Err(error.clone())));
             return None;
         }
-        Some(Waiting { failing: Some(failing), ..one })
+        Some(Waiting { failing: Some(failing), locked_since: None, ..one })
     }
 }
 

@@ -229,3 +229,21 @@ async fn statement_holds_sixteen_mebibytes_at_most() {
     futures::future::join_all(sent).await.into_iter().for_each(|result| assert!(result.is_ok()));
     assert_eq!(*sizes.lock().unwrap(), [3, 1, 1, 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn item_locked_beyond_its_patience_fails() {
+    let limits = BatchLimits { patience: Duration::from_secs(60), ..LIMITS };
+    let flushes = Arc::new(AtomicUsize::new(0));
+    let counted = flushes.clone();
+    let batcher = Arc::new(spawn(limits, move |items: Vec<Arc<usize>>| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(items.iter().map(|_| Flushed::<()>::Locked).collect()) }
+    }));
+    let started = Instant::now();
+    let result = batcher.submit(1).await;
+    assert!(matches!(result, Err(StoreError::LeaseStale)), "{result:?}");
+    let took = started.elapsed();
+    assert!(took >= Duration::from_secs(60) && took < Duration::from_secs(61), "{took:?}");
+    // Each pause is a quarter of the wait so far, and at most 250 ms: not one flush each five milliseconds.
+    assert!(flushes.load(Ordering::SeqCst) < 300, "{flushes:?}");
+}
