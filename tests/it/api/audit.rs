@@ -129,3 +129,32 @@ async fn old_rows_are_pruned_and_newer_ones_stay() {
     assert_eq!(api.store.prune_audit(kept, false).await.unwrap(), 1);
     assert_eq!(rows(&auditor, "/v1/webhooks/{id}", 1).await[0]["target"], "new");
 }
+
+/// A row that the database refuses is set aside alone; those of its batch are stored (core-rules 30).
+#[tokio::test]
+async fn refused_row_is_set_aside_alone() {
+    let api = TestApi::start().await;
+    let auditor = auditor(&api).await;
+    sqlx::query("alter table audit_log add constraint no_poison check (target is distinct from 'agent:poison')")
+        .execute(&api.db.pool)
+        .await
+        .unwrap();
+    // Meanwhile the rows gather into one batch.
+    let mut foreign = api.db.pool.begin().await.unwrap();
+    sqlx::query("lock table audit_log in access exclusive mode").execute(&mut *foreign).await.unwrap();
+    for target in ["a", "b", "poison", "c", "d"] {
+        let limit = api.acme.put(&format!("/v1/limits/agent:{target}"), &json!({"limit": 3, "note": 1})).await;
+        assert_eq!(limit.status, 422);
+    }
+    foreign.rollback().await.unwrap();
+    let stored = rows(&auditor, "/v1/limits/{key}", 4).await;
+    assert!(stored.iter().all(|row| row["target"] != "agent:poison"), "{stored:?}");
+    eventually("the row is set aside", SOON, async || {
+        let aside = api.store.list_set_aside(10).await.unwrap();
+        match &aside[..] {
+            [one] if one.what == "the audit log" && one.attempts == 1 => Ok(()),
+            _ => Err(aside),
+        }
+    })
+    .await;
+}

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_store::{Store, tenants::audit_log::AuditEntry};
+use longhaul_shared::domain::TenantId;
+use longhaul_store::{Store, StoreError, tenants::audit_log::AuditEntry};
 use parking_lot::Mutex;
 use tokio::{
     sync::mpsc,
@@ -84,17 +85,32 @@ async fn write(store: Store, mut receiver: mpsc::Receiver<AuditEntry>, closing: 
     }
 }
 
-/// Appends rows, and waits out an outage.
+/// Appends rows, and waits out an outage. Halves a batch that is refused, so that a bad row is set aside alone
+/// (core-rules 21, 30).
 async fn append(store: &Store, rows: &[AuditEntry]) {
-    for batch in rows.chunks(BATCH) {
-        while let Err(error) = store.append_audit(batch).await {
-            if !error.is_retryable() && !matches!(error, longhaul_store::StoreError::TimedOut(_)) {
-                tracing::error!(error = %error, "the audit log refused rows");
-                batch.iter().for_each(lost);
-                break;
+    let mut parts: Vec<&[AuditEntry]> = rows.chunks(BATCH).rev().collect();
+    while let Some(part) = parts.pop() {
+        let Err(error) = store.append_audit(part).await else { continue };
+        let may_pass = error.is_retryable() || matches!(error, StoreError::TimedOut(_));
+        match part {
+            [_, _, ..] if error.is_about_item() => {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
             }
-            tracing::warn!(error = %error, rows = batch.len(), "the audit log could not be written; trying again");
-            sleep(RETRY_PAUSE).await;
+            _ if may_pass => {
+                tracing::warn!(error = %error, rows = part.len(), "the audit log could not be written; trying again");
+                parts.push(part);
+                sleep(RETRY_PAUSE).await;
+            }
+            _ => {
+                for row in part {
+                    lost(row);
+                    let tenant = TenantId(row.tenant_id);
+                    if let Err(error) = store.set_aside("the audit log", row.id(), Some(tenant), &error).await {
+                        tracing::warn!(error = %error, "a row that is not in the audit log is not in `set_aside` either");
+                    }
+                }
+            }
         }
     }
 }

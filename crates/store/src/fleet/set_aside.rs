@@ -5,7 +5,7 @@
 //! (select from set_aside s where s.what = … and s.subject = x.id::text and s.next_at > longhaul_now())`.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::TenantId;
+use longhaul_shared::{domain::TenantId, telemetry::metrics};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -46,6 +46,7 @@ impl Store {
         tenant: Option<TenantId>,
         error: &StoreError,
     ) -> Result<(), StoreError> {
+        metrics::item_set_aside(what);
         tracing::error!(what, subject = %subject, error = %error.summary(), "an item was set aside");
         sqlx::query!(
             r#"
@@ -65,6 +66,35 @@ impl Store {
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+
+    /// Acts on items together, in halves if the database refuses one of them; that one is set aside alone.
+    ///
+    /// # Errors
+    /// An error that is not about an item. What was done before it stands.
+    pub(crate) async fn each_apart<T, F>(
+        &self,
+        what: &str,
+        items: &[Uuid],
+        act: impl Fn(Vec<Uuid>) -> F,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        F: Future<Output = Result<Vec<T>, StoreError>>,
+    {
+        let mut done = Vec::new();
+        let mut parts = if items.is_empty() { Vec::new() } else { vec![items] };
+        while let Some(part) = parts.pop() {
+            match (act(part.to_vec()).await, part) {
+                (Ok(some), _) => done.extend(some),
+                (Err(error), _) if !error.is_about_item() => return Err(error),
+                (Err(error), [one]) => self.set_aside(what, *one, None, &error).await?,
+                (Err(_), _) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+            }
+        }
+        Ok(done)
     }
 
     /// Removes the record of an item that was handled after all.

@@ -86,6 +86,13 @@ impl AuditEntry {
     }
 }
 
+impl AuditEntry {
+    #[must_use]
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+}
+
 /// A row of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {

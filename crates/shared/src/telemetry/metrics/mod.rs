@@ -192,6 +192,11 @@ pub fn sweep_failed(duty: &'static str) {
     counter!("longhaul_worker_sweep_failures_total", "duty" => duty).increment(1);
 }
 
+/// An item that a duty, or a run of `prune`, could not handle. `what` names it, from a closed set.
+pub fn item_set_aside(what: &str) {
+    counter!("longhaul_store_items_set_aside_total", "what" => what.to_owned()).increment(1);
+}
+
 /// Executions reclaimed from dead workers.
 pub fn executions_reaped(count: u64) {
     counter!("longhaul_worker_reaped_executions_total").increment(count);

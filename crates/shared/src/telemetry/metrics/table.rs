@@ -168,6 +168,12 @@ pub const METRICS: &[Metric] = &[
         &["duty"],
         "duties of the fleet's sweep that failed, by duty; each is done again when it is next due",
     ),
+    metric(
+        "longhaul_store_items_set_aside_total",
+        Kind::Counter,
+        &["what"],
+        "items that a duty or `longhaul prune` could not handle and set aside, by duty; each is tried again later",
+    ),
     metric("longhaul_worker_reaped_executions_total", Kind::Counter, &[], "executions taken from dead workers"),
     metric(
         "longhaul_model_calls_total",

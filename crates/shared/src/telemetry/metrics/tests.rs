@@ -35,6 +35,7 @@ fn everything_happens() {
     unheld_lease();
     executions_reaped(1);
     sweep_failed("wake what is due");
+    item_set_aside("schedules");
     ModelOutcome::ALL.iter().for_each(|outcome| model_call(ASKED, *outcome, None, MOMENT));
     TokenKind::ALL.iter().for_each(|kind| tokens(ASKED, *kind, 1));
     first_chunk(ASKED, MOMENT);
