@@ -155,3 +155,15 @@ async fn chat_counts_every_piece_and_reader() {
     assert!(printed["p99_ms"].as_f64() >= printed["p50_ms"].as_f64(), "{printed}");
     assert!(printed["reconnected_after_seconds"].as_f64() > Some(0.0), "{printed}");
 }
+
+/// Core-rules 28: each duty reads in proportion to what it changes.
+#[tokio::test]
+async fn no_duty_reads_rows_that_are_not_due() {
+    let printed = run(&["duties", "--rows", "50000"]).await;
+    let read = printed["buffers"].as_object().unwrap();
+    assert!(read.len() >= 40, "{printed}");
+    let most = printed["most"].as_i64().unwrap();
+    let over: Vec<_> = read.iter().filter(|(_, buffers)| buffers.as_i64().unwrap() > most).collect();
+    assert!(over.is_empty(), "more than {most} buffers: {over:?}");
+    println!("filled in {} s: {read:?}", printed["fill_seconds"]);
+}

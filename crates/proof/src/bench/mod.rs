@@ -9,6 +9,7 @@ mod chat;
 mod conditions;
 mod costs;
 mod cpu;
+mod duties;
 mod environment;
 mod in_flight;
 mod latency;
@@ -47,6 +48,7 @@ Examples:
   longhaul bench neighbours --attack permits --seconds 100
   longhaul bench chat --chats 20 --idle 10000 --reconnects 1000
   longhaul bench sweep --workers 10,100,1000
+  longhaul bench duties --rows 1000000
   longhaul bench page --rows 10000000
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
@@ -75,6 +77,8 @@ enum What {
     Chat(chat::ChatArgs),
     /// Measure what the sweep of fleets of different sizes costs PostgreSQL
     Sweep(sweep::SweepArgs),
+    /// Measure what each duty of the sweep reads beside rows that are not due
+    Duties(duties::DutiesArgs),
     /// Measure the plan and the time of every list filter over many rows
     Lists(lists::ListsArgs),
     /// Measure the time that the server takes for screens of the page over many stored executions
@@ -99,6 +103,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Neighbours(args) => runtime::plain(neighbours::run(args, context)),
         What::Chat(args) => runtime::plain(chat::run(args, context)),
         What::Sweep(args) => runtime::plain(sweep::run(args, context)),
+        What::Duties(args) => runtime::plain(duties::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Page(args) => runtime::plain(page::run(args, context)),
         What::Worker => {

@@ -169,7 +169,7 @@ impl Reading {
 }
 
 /// Of a worker on these servers, whose connections are those of all simulated ones.
-fn config(bare: &Bare, connections: u32) -> anyhow::Result<Config> {
+pub(super) fn config(bare: &Bare, connections: u32) -> anyhow::Result<Config> {
     let environment = [
         ("DATABASE_URL", bare.postgres.url().to_owned()),
         ("REDIS_URL", bare.redis.url().to_owned()),

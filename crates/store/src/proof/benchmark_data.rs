@@ -1,6 +1,7 @@
 //! Inserts rows by the million for `longhaul bench`.
 
 use sqlx::{Connection, PgConnection};
+use uuid::Uuid;
 
 use crate::{Store, StoreError};
 use longhaul_shared::domain::{ExecutionId, TenantId};
@@ -49,6 +50,61 @@ impl Store {
         sqlx::query_file!("src/sql/fill_held.sql", tenant.0, workers, held).execute(&mut connection).await?;
         sqlx::query("vacuum analyze").execute(&mut connection).await?;
         Ok(())
+    }
+
+    /// Fills a new database with `rows` rows of each kind that a duty or a search looks for, none of them due. No worker
+    /// may run on it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fill_with_not_due(&self, rows: i64) -> Result<(), StoreError> {
+        let mut connection = self.unhurried().await?;
+        sqlx::query("select set_config('longhaul.rows', $1, false)")
+            .bind(rows.to_string())
+            .execute(&mut connection)
+            .await?;
+        sqlx::raw_sql(include_str!("../sql/fill_not_due.sql")).execute(&mut connection).await?;
+        sqlx::query("vacuum analyze").execute(&mut connection).await?;
+        Ok(())
+    }
+
+    /// Buffers of tables and indexes that all ended sessions read, from memory or disk.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn buffers(&self) -> Result<i64, StoreError> {
+        let read = sqlx::query_scalar!(
+            r#"
+            select sum(
+                heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0)
+                    + coalesce(toast_blks_read + toast_blks_hit + tidx_blks_read + tidx_blks_hit, 0)
+            )::bigint as "n!"
+            from pg_statio_user_tables
+            "#
+        );
+        Ok(read.fetch_one(&self.pool).await?)
+    }
+
+    /// Number of sessions in this database besides this one.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn other_sessions(&self) -> Result<i64, StoreError> {
+        let others = sqlx::query_scalar!(
+            r#"
+            select count(*) as "n!" from pg_stat_activity
+            where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
+            "#
+        );
+        Ok(others.fetch_one(&self.pool).await?)
+    }
+
+    /// An endpoint of webhooks.
+    ///
+    /// # Errors
+    /// There is none, or Postgres is unavailable.
+    pub async fn any_endpoint(&self) -> Result<Uuid, StoreError> {
+        Ok(sqlx::query_scalar!("select id from webhook_endpoints limit 1").fetch_one(&self.pool).await?)
     }
 
     /// A connection for statements that take minutes: the pool's timeout is for statements of production.
