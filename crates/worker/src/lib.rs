@@ -29,5 +29,5 @@ mod worker;
 
 pub use builder::{BuildError, WorkerBuilder};
 pub use error::WorkerError;
-pub use runtime::sweep_load::{SweepCounts, SweepLoad};
+pub use runtime::sweep_load::{Duties, SweepCounts, SweepLoad};
 pub use worker::Worker;

@@ -13,7 +13,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     WorkerError,
     deps::Deps,
-    runtime::{metrics_server, pool::Process, readiness::Readiness, serves::Serves, sweep_load::SweepLoad},
+    runtime::{
+        metrics_server,
+        pool::Process,
+        readiness::Readiness,
+        serves::Serves,
+        sweep_load::{Duties, SweepLoad},
+    },
 };
 
 /// A worker that is ready to run.
@@ -53,7 +59,10 @@ impl Worker {
             () = shutdown.cancelled() => return Ok(()),
             has_schema = self.deps.store.await_schema() => has_schema.map_err(WorkerError::Publish)?,
         }
-        self.publish().await.map_err(WorkerError::Publish)?;
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            published = self.publish() => published.map_err(WorkerError::Publish)?,
+        }
         let process = Process {
             deps: Arc::new(self.deps),
             redis: self
@@ -73,6 +82,12 @@ impl Worker {
     #[must_use]
     pub fn sweep_load(self, workers: u32) -> SweepLoad {
         SweepLoad::start(&Arc::new(self.deps), &self.config.worker, workers)
+    }
+
+    /// The duties of the sweep one by one. For benchmarks and tests. Needs a migrated database.
+    #[must_use]
+    pub fn duties(self) -> Duties {
+        Duties::of(&Arc::new(self.deps), &self.config.worker)
     }
 
     /// Stores the registered agents and definitions, so that the API lists them and validates against them.

@@ -153,7 +153,7 @@ async fn refused_row_is_set_aside_alone() {
         let aside = api.store.list_set_aside(10).await.unwrap();
         match &aside[..] {
             [one] if one.what == "the audit log" && one.attempts == 1 => Ok(()),
-            _ => Err(aside),
+            _ => Err(format!("{aside:?}")),
         }
     })
     .await;

@@ -86,7 +86,7 @@ fn waiting(reserved: Reserved) -> i32 {
 
 /// Fails if a reservation is left or a budget still has a reserved amount.
 async fn nothing_is_reserved(world: &World) {
-    world.store.fold_budgets(1_000).await.unwrap();
+    world.store.fold_budgets(None, 1_000).await.unwrap();
     let left: (i64, i64) = sqlx::query_as(
         "select (select count(*) from reservations),
             (select count(*) from budgets where reserved_cost <> 0 or reserved_tokens <> 0 or reserved_calls <> 0)",
@@ -233,7 +233,7 @@ async fn within_a_cancel<T>(world: &World, parent: &Claimed, child: &Claimed, ac
 }
 
 async fn folded(world: &World) -> Vec<ExecutionId> {
-    world.store.fold_budgets(10).await.unwrap().into_iter().map(|woken| woken.id).collect()
+    world.store.fold_budgets(None, 10).await.unwrap().0.into_iter().map(|woken| woken.id).collect()
 }
 
 #[tokio::test]

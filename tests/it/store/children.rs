@@ -242,10 +242,10 @@ async fn lost_child_wake_is_repaired_by_the_sweep() {
     let worker = world.worker().await;
     let (parent, ids) = family(&world, &worker, 1).await;
     worker.end(&parent, wait_for_children(parent.wake_seq)).await.unwrap();
-    assert!(world.store.wake_childless(10).await.unwrap().is_empty(), "a child is open");
+    assert!(world.store.wake_childless(None).await.unwrap().0.is_empty(), "a child is open");
     // Simulates a lost wake: without the trigger, the child's end does not wake its parent.
     sqlx::query("alter table executions disable trigger executions_over").execute(world.pool()).await.unwrap();
     end(&world, ids[0], "finish").await;
-    assert_eq!(world.store.wake_childless(10).await.unwrap()[0].id, parent.id);
+    assert_eq!(world.store.wake_childless(None).await.unwrap().0[0].id, parent.id);
     assert_eq!(worker.claim_one().await.id, parent.id);
 }

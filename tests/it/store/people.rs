@@ -375,7 +375,7 @@ async fn sweep_finds_only_decisions_that_were_missed() {
         decide(&world, first.id, verdict).await.unwrap();
         // A park that claims to have seen the decision, as a defect would.
         worker.end(&claimed, park(reason, claimed.wake_seq + 1)).await.unwrap();
-        let woken = world.store.wake_decided(10, HOUR).await.unwrap();
+        let (woken, _) = world.store.wake_decided(None, 10, HOUR).await.unwrap();
         assert_eq!(woken.len(), 1, "{kind}");
         world.check().await;
         let claimed = worker.claim_one().await;
@@ -383,7 +383,7 @@ async fn sweep_finds_only_decisions_that_were_missed() {
         result.key = [1; 32];
         worker.record(write(&claimed, 1, vec![result])).await.unwrap();
         worker.end(&claimed, park(reason, claimed.wake_seq)).await.unwrap();
-        assert!(world.store.wake_decided(10, HOUR).await.unwrap().is_empty(), "the call has its result");
+        assert!(world.store.wake_decided(None, 10, HOUR).await.unwrap().0.is_empty(), "the call has its result");
         world.check().await;
     }
 }

@@ -22,27 +22,29 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Runs every duty that workers do for the fleet once.
 async fn duties(store: &Store, worker: &TestWorker) {
     store.expire_requests(CHUNK, None).await.unwrap();
-    store.wake_decided(CHUNK, HOUR).await.unwrap();
+    store.wake_decided(None, CHUNK, HOUR).await.unwrap();
     store.wake_due(CHUNK).await.unwrap();
     store.wake_served(CHUNK).await.unwrap();
     store.end_overdue(CHUNK).await.unwrap();
     store.neglected(CHUNK, HOUR, Duration::ZERO).await.unwrap();
     store.cancel_descendants(CHUNK).await.unwrap();
-    store.fold_budgets(CHUNK).await.unwrap();
-    store.clear_leaked_slots().await.unwrap();
-    store.sweep_slots(CHUNK).await.unwrap();
+    store.fold_budgets(None, CHUNK).await.unwrap();
+    store.clear_leaked_slots(None).await.unwrap();
+    store.sweep_slots(None, CHUNK).await.unwrap();
     store.fold_counts(10_000).await.unwrap();
     store.queue_heads(1_000).await.unwrap();
     let rules = QuarantineRules { auto_release: true, hold_after: 10, hold_window: HOUR, release_per_minute: 10 };
     store.tend_quarantine(&rules).await.unwrap();
     store.wake_unheld(CHUNK).await.unwrap();
-    store.wake_childless(CHUNK).await.unwrap();
+    store.wake_childless(None).await.unwrap();
     store.wake_unblocked(500).await.unwrap();
     store.unserved().await.unwrap();
     store.tidy(1).await.unwrap();
     store.tidy_slots().await.unwrap();
     store.tidy_suspect_notes().await.unwrap();
     store.waiting().await.unwrap();
+    store.wake_unlined(None).await.unwrap();
+    store.forget_ended_waits(None).await.unwrap();
     store.leases_of(worker.id, HOUR).await.unwrap();
     while !store.reap(CHUNK).await.unwrap().is_empty() {}
 }

@@ -486,7 +486,7 @@ async fn wait_beyond_patience_gives_up_for_a_fallback() {
     let again = worker.claim_one().await;
     assert_eq!(ask(&again, true).await, MayAsk::GiveUp { is_quota: true });
     worker.finish(&again).await.unwrap();
-    world.store.wake_unblocked(10).await.unwrap();
+    assert_eq!(world.store.forget_ended_waits(None).await.unwrap(), None);
     assert_eq!(breaker(&world).await.waiting, 0, "the wait of what has ended is forgotten");
 }
 
@@ -502,6 +502,22 @@ async fn waiters_of_lost_breaker_are_woken_by_sweep() {
     assert!(world.store.wake_unblocked(10).await.unwrap().is_empty());
     sqlx::query("delete from provider_breakers").execute(world.pool()).await.unwrap();
     assert_eq!(world.store.wake_unblocked(10).await.unwrap().len(), 2);
+    assert!(world.store.wake_unblocked(10).await.unwrap().is_empty(), "they are in no line any more");
+    world.check().await;
+}
+
+#[tokio::test]
+async fn parked_without_a_line_are_woken_by_sweep() {
+    let world = World::create().await;
+    let worker = world.worker().await;
+    open_for(&world, &worker, 3_600).await;
+    world.submit(2).await;
+    for one in worker.claim(2).await {
+        wait(&world, &worker, &one).await;
+    }
+    assert!(world.store.wake_unlined(None).await.unwrap().0.is_empty());
+    sqlx::query("delete from provider_waits").execute(world.pool()).await.unwrap();
+    assert_eq!(world.store.wake_unlined(None).await.unwrap().0.len(), 2);
     world.check().await;
 }
 

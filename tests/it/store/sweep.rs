@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use longhaul_shared::domain::WaitReason;
+use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::duties::DoneDuty;
 
 use crate::support::leases::{Conclusion, World, end_overdue};
@@ -196,4 +197,40 @@ async fn held_snapshot_does_not_slow_duty_looks() {
     drop(snapshot);
     // A look that reads dead row versions would read a thousand buffers.
     assert!(after <= before + 100, "{before} buffers before, {after} after");
+}
+
+/// An execution that cannot be woken is set aside alone, and tried again later; the others are woken (core-rules 30).
+#[tokio::test]
+async fn poisoned_timer_is_set_aside_alone() {
+    let world = World::create().await;
+    let run_at = Some(world.store.now().await.unwrap() + TimeDelta::seconds(60));
+    let mut ids = Vec::new();
+    for _ in 0..9 {
+        let new = NewExecution { run_at, ..world.new_execution().await };
+        ids.push(new.id);
+        world.store.submit_executions(&[new.into()]).await.unwrap();
+    }
+    // Its next event is there already.
+    sqlx::query("insert into events (execution_id, seq, at, kind) values ($1, 2, longhaul_now(), 'woken')")
+        .bind(ids[4].0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    world.shift_clock(61.0).await;
+    assert_eq!(world.store.wake_due(500).await.unwrap().len(), 8);
+    let aside = world.store.list_set_aside(10).await.unwrap();
+    assert_eq!(
+        (aside.len(), aside[0].what.as_str(), &aside[0].subject),
+        (1, "wake what is due", &ids[4].0.to_string())
+    );
+    assert!(world.store.wake_due(500).await.unwrap().is_empty(), "it is left alone for a while");
+    assert_eq!(world.store.list_set_aside(10).await.unwrap()[0].attempts, 1);
+    sqlx::query("delete from events where execution_id = $1 and seq = 2")
+        .bind(ids[4].0)
+        .execute(world.pool())
+        .await
+        .unwrap();
+    world.shift_clock(61.0).await;
+    assert_eq!(world.store.wake_due(500).await.unwrap()[0].id, ids[4]);
+    world.check().await;
 }

@@ -1,12 +1,15 @@
 //! The sweep's duties do not depend on each other.
 
+use std::time::Duration;
+
 use chrono::TimeDelta;
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::model::reply_text;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::kit::definition;
-use crate::support::fleet::{Fleet, agent};
+use crate::support::fleet::{Fleet, PATIENCE, agent};
+use crate::support::wait::eventually;
 
 #[tokio::test]
 async fn failing_duty_does_not_stop_the_others() {
@@ -21,7 +24,90 @@ async fn failing_duty_does_not_stop_the_others() {
     let later = NewExecution { run_at, ..fleet.new_execution("d", json!({})).await };
     let later = fleet.submit_new(later).await;
     let worker = fleet.worker();
-    fleet.advance(std::time::Duration::from_secs(3_700)).await;
+    fleet.advance(Duration::from_secs(3_700)).await;
     assert_eq!(fleet.ended(later).await["status"], "FINISHED");
     worker.drain().await;
+}
+
+/// Duties with their last run: when they were taken, and whether they have ended.
+async fn runs(fleet: &Fleet) -> Vec<Value> {
+    let runs =
+        "select jsonb_agg(jsonb_build_object('duty', duty, 'at', extract(epoch from taken_at))) from sweep_duties";
+    fleet.json(runs).await.as_array().cloned().unwrap_or_default()
+}
+
+/// Runs that began after `since`, in seconds of the epoch, of those duties that every tick runs.
+async fn began_after(fleet: &Fleet, since: f64) -> Vec<String> {
+    let is_later = |run: &Value| run["at"].as_f64().is_some_and(|at| at > since);
+    runs(fleet).await.iter().filter(|run| is_later(run)).map(|run| run["duty"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A duty waits for the lock of its table: while it does, every other duty runs again and again, and what is due by the
+/// clock starts.
+async fn others_run_while_one_waits(table: &'static str, stuck: &str) {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.3");
+    fleet.set("LONGHAUL__DATABASE__LOCK_TIMEOUT_SECONDS", "25");
+    fleet.apply(&agent("a"), &definition("d", &[])).await;
+    fleet.llm.answer_with(|_| reply_text("done"));
+    let _worker = fleet.worker();
+    eventually("every duty has run", PATIENCE, async || {
+        let ran = began_after(&fleet, 0.0).await.len();
+        if ran >= 37 { Ok(()) } else { Err(ran) }
+    })
+    .await;
+
+    let mut foreign = fleet.db.pool.begin().await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(format!("lock table {table} in access exclusive mode")))
+        .execute(&mut *foreign)
+        .await
+        .unwrap();
+    let waits = "select to_jsonb(count(*)) from pg_locks l join pg_class c on c.oid = l.relation
+        where not l.granted and c.relnamespace = 'public'::regnamespace
+            and l.database = (select oid from pg_database where datname = current_database())";
+    eventually("the duty waits for the lock", PATIENCE, async || match fleet.json(waits).await {
+        none if none == 0 => Err(none),
+        _ => Ok(()),
+    })
+    .await;
+    let since = fleet.json("select to_jsonb(extract(epoch from clock_timestamp()))").await.as_f64().unwrap();
+    let run_at = Some(fleet.store.now().await.unwrap() + TimeDelta::seconds(1));
+    let later = fleet.submit_new(NewExecution { run_at, ..fleet.new_execution("d", json!({})).await }).await;
+    let each_tick = [
+        "advance schedules",
+        "cancel descendants",
+        "react again",
+        "fold budgets",
+        "clear leaked slots",
+        "sweep slots",
+        "fold counts",
+        "publish again",
+        "wake what has no open child",
+        "tend model endpoints",
+        "wake what is due",
+        "end what is overdue",
+    ];
+    eventually("the other duties run", PATIENCE, async || {
+        let ran = began_after(&fleet, since).await;
+        let missing: Vec<_> = each_tick.iter().filter(|duty| !ran.iter().any(|of| of == *duty)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
+    })
+    .await;
+    let took = fleet.json("select to_jsonb(extract(epoch from clock_timestamp()))").await.as_f64().unwrap() - since;
+    assert_ne!(fleet.json(waits).await, 0, "the duty waits all the while");
+    assert_eq!(fleet.ended(later).await["status"], "FINISHED");
+    let ran = began_after(&fleet, since).await;
+    assert!(!ran.iter().any(|duty| duty == stuck), "one that is under way is not taken again: {ran:?}");
+    println!("beside `{stuck}` all others ran within {took:.1} s");
+    foreign.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn duty_that_waits_for_a_lock_delays_no_other() {
+    others_run_while_one_waits("memory_sources", "update memory").await;
+}
+
+#[tokio::test]
+async fn timer_that_waits_for_a_lock_delays_no_other() {
+    others_run_while_one_waits("human_requests", "expire requests").await;
 }

@@ -36,6 +36,8 @@ use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// Maximum executions woken by one statement.
 const PORTION: i32 = 100;
+/// Budgets with waiters that one look of the net examines.
+const ROOTS: i64 = 10;
 
 /// Budget reservation for a model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -250,7 +252,11 @@ impl Store {
                 BudgetOp::Fold(root) => drop(roots.insert(root.0)),
             }
         }
-        let mut folded = self.fold_budgets_of(roots.into_iter().collect()).await?;
+        let roots: Vec<Uuid> = roots.into_iter().collect();
+        let mut folded = self.fold_budgets_of(&roots).await?;
+        let missing: Vec<Uuid> = roots.into_iter().filter(|root| !folded.contains_key(root)).collect();
+        // Nothing is left to fold of a budget that is gone.
+        folded.extend(self.forget_gone_budgets(&missing).await?.into_iter().map(|root| (root, Vec::new())));
         let mut reserved = self.reserve(worker, &reservations).await?.into_iter();
         Ok(items
             .iter()
@@ -301,20 +307,60 @@ impl Store {
         let missing: Vec<Uuid> =
             (1..).zip(items).filter(|(place, _)| !answers.contains_key(place)).map(|(_, item)| item.id.0).collect();
         let states = self.lease_states(&missing).await?;
-        let locked = |item: &Reservation, state: &LeaseState| lease_state(worker, item.token, state).is_some();
+        let with_budget = self.with_budget(&missing).await?;
+        let is_held = |item: &Reservation, state: &LeaseState| lease_state(worker, item.token, state).is_some();
         Ok((1..)
             .zip(items)
             .map(|(place, item)| match (answers.get(&place), states.get(&item.id.0)) {
                 (Some(reserved), _) => Flushed::Done(Ok(BudgetDone::Reserved(*reserved))),
-                (None, Some(state)) if locked(item, state) => Flushed::Locked,
+                (None, Some(state)) if is_held(item, state) => match with_budget.contains(&item.id.0) {
+                    true => Flushed::Locked,
+                    false => Flushed::Done(Err(StoreError::NotFound("budget"))),
+                },
                 (None, _) => Flushed::Done(Err(StoreError::LeaseLost)),
             })
             .collect())
     }
 
+    /// Those of these executions whose budget is there: a reservation that met none waits for nothing.
+    async fn with_budget(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let found = sqlx::query_scalar!(
+            r#"
+            select e.id from executions e join budgets b on b.root_id = coalesce(e.budget_id, e.root_id, e.id)
+            where e.id = any ($1) and e.has_budget
+            "#,
+            ids,
+        );
+        Ok(found.fetch_all(&self.pool).await?.into_iter().collect())
+    }
+
+    /// Those of these budgets that are gone. Deletes their settled reservations, which nothing folds any more.
+    async fn forget_gone_budgets(&self, roots: &[Uuid]) -> Result<Vec<Uuid>, StoreError> {
+        if roots.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gone = sqlx::query_scalar!(
+            r#"
+            with gone as materialized (
+                select root as root_id from unnest($1::uuid[]) as root
+                where not exists (select from budgets b where b.root_id = root)
+            ),
+            settled as (
+                delete from reservations r using gone where r.root_id = gone.root_id and r.state = 'settled'
+            )
+            select root_id as "root_id!" from gone
+            "#,
+            roots,
+        );
+        Ok(gone.fetch_all(&self.pool).await?)
+    }
+
     /// Folds settled reservations into these budgets, and wakes executions that now fit. Locked budgets are
-    /// missing in the result.
-    async fn fold_budgets_of(&self, roots: Vec<Uuid>) -> Result<HashMap<Uuid, Vec<Runnable>>, StoreError> {
+    /// missing in the result, and so are those that are gone.
+    async fn fold_budgets_of(&self, roots: &[Uuid]) -> Result<HashMap<Uuid, Vec<Runnable>>, StoreError> {
         if roots.is_empty() {
             return Ok(HashMap::new());
         }
@@ -330,7 +376,7 @@ impl Store {
             select folded.root_id as "root_id!", e.id as "id?", e.queue as "queue?"
             from folded left join executions e on e.id = folded.id
             "#,
-            &roots,
+            roots,
             PORTION,
         )
         .fetch_all(&self.pool)
@@ -343,32 +389,79 @@ impl Store {
         Ok(folded)
     }
 
-    /// Folds settled reservations into up to `limit` budgets, and grants free budget to waiters. Returns the
-    /// executions it woke.
+    /// Folds settled reservations into up to `limit` budgets, and grants free budget to waiters: of those budgets, and
+    /// of the next with waiters after the root `after`. That is a net: more came back than one portion, or a wake was
+    /// lost. Returns the executions it woke, and the last of those roots; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn fold_budgets(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let roots = sqlx::query_scalar!(
+    pub async fn fold_budgets(
+        &self,
+        after: Option<Uuid>,
+        limit: i64,
+    ) -> Result<(Vec<Runnable>, Option<Uuid>), StoreError> {
+        let (mut roots, last) = self.budgets_with_room(after).await?;
+        let settled = sqlx::query_scalar!(
             r#"
-            select root_id as "root_id!" from (
-                select root_id from reservations where state = 'settled'
-                union
-                -- What waits although it fits: more came back than one portion, or a wake was lost.
-                select w.root_id
-                from reservations w join budgets b on b.root_id = w.root_id
-                where w.state = 'waiting'
-                    and (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(w.cost, 0) <= b.max_cost)
-                    and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + w.tokens <= b.max_tokens)
-                    and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
-            ) as due
-            limit $1
+            with recursive settled (root_id) as (
+                (select root_id from reservations where state = 'settled' order by root_id limit 1)
+                union all
+                select (
+                    select r.root_id from reservations r
+                    where r.state = 'settled' and r.root_id > settled.root_id order by r.root_id limit 1
+                )
+                from settled where settled.root_id is not null
+            )
+            select root_id as "root_id!" from settled where root_id is not null limit $1
             "#,
             limit,
+        );
+        roots.extend(settled.fetch_all(&self.pool).await?);
+        roots.sort_unstable();
+        roots.dedup();
+        let folded = self.fold_budgets_of(&roots).await?;
+        let missing: Vec<Uuid> = roots.into_iter().filter(|root| !folded.contains_key(root)).collect();
+        self.forget_gone_budgets(&missing).await?;
+        Ok((folded.into_values().flatten().collect(), last))
+    }
+
+    /// Of the next budgets with waiters after the root `after`, those in which one of the first that wait fits; and the
+    /// last root looked at, none after the last of all.
+    async fn budgets_with_room(&self, after: Option<Uuid>) -> Result<(Vec<Uuid>, Option<Uuid>), StoreError> {
+        let looked_at = sqlx::query!(
+            r#"
+            with recursive waited (root_id, place) as (
+                (
+                    select root_id, 1 from reservations
+                    where state = 'waiting' and root_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+                    order by root_id limit 1
+                )
+                union all
+                select (
+                    select r.root_id from reservations r
+                    where r.state = 'waiting' and r.root_id > waited.root_id order by r.root_id limit 1
+                ), place + 1
+                from waited where waited.root_id is not null and place < $2::bigint
+            )
+            select waited.root_id as "root_id!", exists (
+                select from (
+                    select cost, tokens from reservations r
+                    where r.root_id = waited.root_id and r.state = 'waiting' order by r.asked_at limit 10
+                ) w join budgets b on b.root_id = waited.root_id
+                where (b.max_cost is null or b.spent_cost + b.reserved_cost + coalesce(w.cost, 0) <= b.max_cost)
+                    and (b.max_tokens is null or b.spent_tokens + b.reserved_tokens + w.tokens <= b.max_tokens)
+                    and (b.max_calls is null or b.spent_calls + b.reserved_calls < b.max_calls)
+            ) as "has_room!"
+            from waited where waited.root_id is not null
+            order by waited.root_id
+            "#,
+            after,
+            ROOTS,
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(self.fold_budgets_of(roots).await?.into_values().flatten().collect())
+        let last = looked_at.last().filter(|_| looked_at.len() as i64 == ROOTS).map(|row| row.root_id);
+        Ok((looked_at.into_iter().filter(|row| row.has_room).map(|row| row.root_id).collect(), last))
     }
 
     /// The budget of an execution's tree or of its session, or of the session with this id; `None` if there is none

@@ -24,6 +24,9 @@ use longhaul_shared::telemetry::metrics;
 /// Failure summary of a cancelled descendant.
 const PARENT_ENDED: &str = "cancelled because the execution that started it ended";
 
+/// Waiting parents that one look of the net examines.
+const PARENTS: i64 = 15;
+
 /// Lease of the attempt that asks for children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpawnLease {
@@ -177,12 +180,17 @@ impl Store {
         Ok(cancelled.into_iter().map(|(id, _)| id).collect())
     }
 
-    /// Makes runnable up to `limit` executions that wait for children and have none open.
+    /// Makes runnable executions that wait for children and have none open, of the next after `after`. Returns them,
+    /// and the last looked at; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn wake_childless(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/wake_childless.sql", limit).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    pub async fn wake_childless(&self, after: Option<Uuid>) -> Result<(Vec<Runnable>, Option<Uuid>), StoreError> {
+        let rows = sqlx::query_file!("src/sql/wake_childless.sql", PARENTS, after.unwrap_or_default())
+            .fetch_all(&self.pool)
+            .await?;
+        let last = rows.last().filter(|_| rows.len() as i64 == PARENTS).map(|row| row.id);
+        let woken = rows.into_iter().filter_map(|row| Some(Runnable { id: ExecutionId(row.id), queue: row.queue? }));
+        Ok((woken.collect(), last))
     }
 }

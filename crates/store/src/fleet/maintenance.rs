@@ -3,14 +3,20 @@
 //! The worker that takes a duty runs these (`duties.rs`). With `skip locked` they do not wait for each other, and
 //! a paused process holds no lock (core-rules 10). Everything here is safe to run twice.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, waiting::slots::PART};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
 use longhaul_shared::telemetry::metrics;
+
+/// Duties as items that they set aside name them.
+const WAKE_DUE: &str = "wake what is due";
+const END_OVERDUE: &str = "end what is overdue";
+/// Dead workers that one statement deletes.
+const DEAD_WORKERS: i64 = 1_000;
 
 /// An execution that became runnable and needs a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct Reaped {
     pub worker: WorkerId,
     /// Failure code if it ended; `None` if it became runnable.
     pub failure_code: Option<String>,
+    /// Concurrency limits of which it may have held slots.
+    pub slot_keys: Vec<String>,
     pub attempt: LostAttempt,
 }
 
@@ -80,6 +88,7 @@ impl Store {
             queue: row.queue,
             worker: WorkerId(row.worker_id),
             failure_code: row.failure_code,
+            slot_keys: row.slot_keys.unwrap_or_default(),
             attempt: LostAttempt {
                 tenant: TenantId(row.tenant_id),
                 agent_key: row.agent_key,
@@ -99,12 +108,50 @@ impl Store {
         Ok(reaped)
     }
 
+    /// Marks the dead workers that hold nothing any more, so that [`Self::reap`] does not look at them again. A dead
+    /// worker claims nothing: its row was locked when it died.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn mark_emptied(&self) -> Result<(), StoreError> {
+        sqlx::query!(
+            r#"
+            update workers w set emptied_at = clock_timestamp()
+            where w.id in (
+                select d.id from workers d where d.dead_at is not null and d.emptied_at is null
+                    and not exists (select from executions e where e.worker_id = d.id)
+            )
+            "#
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// Makes runnable up to `limit` executions whose wait is over, or ends them if their deadline has passed.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn wake_due(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/wake_due.sql", limit).fetch_all(&self.pool).await?;
+        let due = sqlx::query_scalar!(
+            r#"
+            select execution_id from parked p
+            where wait_until <= longhaul_now() and not exists (
+                select from set_aside s
+                where s.what = $2 and s.subject = p.execution_id::text and s.next_at > longhaul_now()
+            )
+            order by wait_until limit $1
+            "#,
+            limit,
+            WAKE_DUE,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        self.each_apart(WAKE_DUE, &due, |ids| self.wake_those(ids)).await
+    }
+
+    async fn wake_those(&self, ids: Vec<Uuid>) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/wake_due.sql", &ids).fetch_all(&self.pool).await?;
         metrics::executions_ended(Some(FailureClass::Permanent), rows.iter().filter(|row| row.is_over).count());
         let awake = rows.into_iter().filter(|row| !row.is_over);
         Ok(awake.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
@@ -115,7 +162,21 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn end_overdue(&self, limit: i64) -> Result<Vec<ExecutionId>, StoreError> {
-        self.end_late(limit, &[], Duration::ZERO).await
+        let due = sqlx::query_scalar!(
+            r#"
+            select execution_id from deadlines d
+            where deadline_at <= longhaul_now() and not exists (
+                select from set_aside s
+                where s.what = $2 and s.subject = d.execution_id::text and s.next_at > longhaul_now()
+            )
+            order by deadline_at limit $1
+            "#,
+            limit,
+            END_OVERDUE,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        self.each_apart(END_OVERDUE, &due, |ids| self.end_late(ids, Vec::new(), Duration::ZERO)).await
     }
 
     /// Ends those of these held executions whose `active_until` passed by more than `grace`.
@@ -127,12 +188,11 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        self.end_late(0, &ids, grace).await
+        self.each_apart(END_OVERDUE, &ids, |ids| self.end_late(Vec::new(), ids, grace)).await
     }
 
     /// Up to `limit` held executions whose `active_until` passed by more than `grace`, of workers whose renewals
-    /// have been steady for `steady`: after an outage a worker first gets time to write its results. Reads every
-    /// held execution.
+    /// have been steady for `steady`: after an outage a worker first gets time to write its results.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -163,8 +223,13 @@ impl Store {
         Ok(ids.into_iter().map(ExecutionId).collect())
     }
 
-    async fn end_late(&self, limit: i64, held: &[Uuid], grace: Duration) -> Result<Vec<ExecutionId>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/end_overdue.sql", limit, held, grace.as_secs_f64())
+    async fn end_late(
+        &self,
+        free: Vec<Uuid>,
+        held: Vec<Uuid>,
+        grace: Duration,
+    ) -> Result<Vec<ExecutionId>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/end_overdue.sql", &free, &held, grace.as_secs_f64())
             .fetch_all(&self.pool)
             .await?;
         metrics::executions_ended(Some(FailureClass::Permanent), rows.len());
@@ -184,12 +249,13 @@ impl Store {
                 select (select queue from executions where wait_reason = 'worker' and queue > queues.queue order by queue limit 1)
                 from queues where queues.queue is not null
             )
+            -- By the index alone: an id begins with the time of its submit.
             select queues.queue as "queue!", head.runnable as "runnable!",
-                coalesce(extract(epoch from longhaul_now() - head.oldest), 0)::float8 as "oldest!"
+                coalesce(extract(epoch from longhaul_now()) - head.oldest, 0)::float8 as "oldest!"
             from queues
             cross join lateral (
-                select count(*) as runnable, min(created_at) as oldest
-                from (select created_at from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
+                select count(*) as runnable, min(('x' || translate(left(id::text, 13), '-', ''))::bit(48)::bigint) / 1000.0 as oldest
+                from (select id from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
             ) as head
             where queues.queue is not null
             "#,
@@ -319,9 +385,14 @@ impl Store {
         sqlx::query!(
             r#"
             delete from workers w
-            where dead_at < clock_timestamp() - interval '1 hour'
-                and not exists (select from executions e where e.worker_id = w.id)
-            "#
+            where id in (
+                select o.id from workers o
+                where o.dead_at < statement_timestamp() - interval '1 hour'
+                    and not exists (select from executions e where e.worker_id = o.id)
+                order by o.dead_at limit $1
+            )
+            "#,
+            DEAD_WORKERS,
         )
         .execute(&self.pool)
         .await?;
@@ -353,20 +424,46 @@ impl Store {
         Ok(Alarms { default_partition_rows: row.default_rows, oldest_snapshot, sees_all_sessions })
     }
 
-    /// Number of executions that wait, for each reason except `worker`.
+    /// Number of executions that wait, for each reason except `worker`. Reads all of them.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn waiting(&self) -> Result<Vec<(WaitReason, u64)>, StoreError> {
-        let rows = sqlx::query!(r#"select wait_reason, count(*) as "n!" from parked group by wait_reason"#)
-            .fetch_all(&self.pool)
-            .await?;
-        let count = |reason: WaitReason| {
-            let row = rows.iter().find(|row| row.wait_reason == reason.as_str());
-            (reason, row.map_or(0, |row| row.n.unsigned_abs()))
-        };
-        // A reason for which no execution waits is reported as zero.
-        Ok(WaitReason::ALL.iter().copied().filter(|&reason| reason != WaitReason::Worker).map(count).collect())
+        let mut counts: Vec<(WaitReason, u64)> =
+            WaitReason::ALL.iter().filter(|reason| **reason != WaitReason::Worker).map(|reason| (*reason, 0)).collect();
+        let mut part = 0;
+        loop {
+            let (some, next) = self.waiting_part(part).await?;
+            for (reason, number) in &mut counts {
+                *number += some.get(reason).copied().unwrap_or_default();
+            }
+            if next == 0 {
+                return Ok(counts);
+            }
+            part = next;
+        }
+    }
+
+    /// Number of executions that wait, for each reason, in one part of the table; and the part that comes next, which
+    /// is the first after the last.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn waiting_part(&self, part: i64) -> Result<(HashMap<WaitReason, u64>, i64), StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            select wait_reason, count(*) as "n!" from parked
+            where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $1::bigint + $2::bigint)::tid
+            group by wait_reason
+            "#,
+            part,
+            PART,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let counts =
+            rows.into_iter().filter_map(|row| Some((WaitReason::parse(&row.wait_reason)?, row.n.unsigned_abs())));
+        Ok((counts.collect(), self.next_part("parked", part).await?))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -41,6 +42,9 @@ macro_rules! requests {
         )
     };
 }
+
+/// The duty as requests that it sets aside name it.
+const EXPIRE: &str = "expire requests";
 
 impl Store {
     /// Stores a batch of calls as requests to people; one result per item, in order.
@@ -297,18 +301,62 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn expire_requests(&self, limit: i64, of: Option<ExecutionId>) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/expire.sql", limit, of.map(|id| id.0)).fetch_all(&self.pool).await?;
+        let due = sqlx::query_scalar!(
+            r#"
+            select id from human_requests r
+            where state = 'waiting' and expires_at <= longhaul_now() and ($2::uuid is null or execution_id = $2)
+                and not exists (
+                    select from set_aside s
+                    where s.what = $3 and s.subject = r.id::text and s.next_at > longhaul_now()
+                )
+            order by expires_at limit $1
+            "#,
+            limit,
+            of.map(|id| id.0),
+            EXPIRE,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        self.each_apart(EXPIRE, &due, |ids| self.expire_those(ids)).await
+    }
+
+    async fn expire_those(&self, ids: Vec<Uuid>) -> Result<Vec<Runnable>, StoreError> {
+        let rows = sqlx::query_file!("src/sql/expire.sql", &ids).fetch_all(&self.pool).await?;
         let runnable = rows.into_iter().filter(|row| row.is_runnable);
         Ok(runnable.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Makes runnable up to `limit` executions that are parked for a decision made within `window`.
+    /// Makes runnable the executions that are parked for one of the first `limit` decisions after `after`, and within
+    /// `window`. Returns them, and the time from which the next look goes on: two seconds ago at the latest, because a
+    /// decision is visible a little later than its time.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn wake_decided(&self, limit: i64, window: Duration) -> Result<Vec<Runnable>, StoreError> {
-        let rows =
-            sqlx::query_file!("src/sql/wake_decided.sql", limit, window.as_secs_f64()).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    pub async fn wake_decided(
+        &self,
+        after: Option<DateTime<Utc>>,
+        limit: i64,
+        window: Duration,
+    ) -> Result<(Vec<Runnable>, DateTime<Utc>), StoreError> {
+        let next = sqlx::query_scalar!(
+            r#"
+            select case when count(*) = $2 then least(max(decided_at), longhaul_now() - interval '2 seconds')
+                else longhaul_now() - interval '2 seconds' end as "next!"
+            from (
+                select decided_at from human_requests
+                where decided_at > greatest($1::timestamptz, longhaul_now() - $3 * interval '1 second')
+                order by decided_at limit $2
+            ) looked_at
+            "#,
+            after,
+            limit,
+            window.as_secs_f64(),
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        let rows = sqlx::query_file!("src/sql/wake_decided.sql", limit, after, window.as_secs_f64())
+            .fetch_all(&self.pool)
+            .await?;
+        Ok((rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect(), next))
     }
 }

@@ -4,9 +4,13 @@
 //! leak, and no number to go wrong.
 
 use longhaul_shared::domain::{ProjectId, TenantId};
+use uuid::Uuid;
 
 use super::ends::leave_signal;
 use crate::{Store, StoreError};
+
+/// Tenants that one look of the net examines.
+const LINES: i64 = 20;
 
 impl Store {
     /// Lets as many approved projects of a tenant run as there are places. Returns them, each with a signal left.
@@ -51,21 +55,44 @@ impl Store {
         Ok(admitted.into_iter().map(ProjectId).collect())
     }
 
-    /// Tenants whose line has a project that may run, at most a hundred.
+    /// Of the next tenants after `after` that have a line, those whose next project may run: a net, because what makes
+    /// room moves the line. Also the last tenant looked at; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn lines_with_room(&self, max_running: u32) -> Result<Vec<TenantId>, StoreError> {
-        let tenants = sqlx::query_scalar!(
+    pub async fn lines_with_room(
+        &self,
+        after: Option<Uuid>,
+        max_running: u32,
+    ) -> Result<(Vec<TenantId>, Option<Uuid>), StoreError> {
+        let lines = sqlx::query!(
             r#"
-            select w.tenant_id from (select distinct tenant_id from projects where status = 'approved') w
-            where $1::bigint > (
-                select count(*) from projects p where p.tenant_id = w.tenant_id and p.status = 'in_progress'
+            with recursive line (tenant_id, place) as (
+                (
+                    select tenant_id, 1 from projects
+                    where status = 'approved' and tenant_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+                    order by tenant_id limit 1
+                )
+                union all
+                select (
+                    select p.tenant_id from projects p
+                    where p.status = 'approved' and p.tenant_id > line.tenant_id order by p.tenant_id limit 1
+                ), place + 1
+                from line where line.tenant_id is not null and place < $2::bigint
             )
-            limit 100
+            select tenant_id as "tenant_id!", $3::bigint > (
+                select count(*) from projects p where p.tenant_id = line.tenant_id and p.status = 'in_progress'
+            ) as "has_room!"
+            from line where tenant_id is not null
+            order by tenant_id
             "#,
+            after,
+            LINES,
             i64::from(max_running),
-        );
-        Ok(tenants.fetch_all(&self.pool).await?.into_iter().map(TenantId).collect())
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let last = lines.last().filter(|_| lines.len() as i64 == LINES).map(|line| line.tenant_id);
+        Ok((lines.into_iter().filter(|line| line.has_room).map(|line| TenantId(line.tenant_id)).collect(), last))
     }
 }

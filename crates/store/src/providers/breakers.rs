@@ -21,6 +21,8 @@ use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// Maximum executions released by one transaction: it holds the breaker's row lock.
 pub const RELEASED_AT_ONCE: i32 = 200;
+/// Waits that one look of a net examines.
+const WAITS: i64 = 15;
 
 /// Sweep duty that counts the live workers; its result is `{"live": n}`.
 pub const COUNT_WORKERS: &str = "count workers";
@@ -230,7 +232,7 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Fallback for lost wakes: wakes waiters of healthy endpoints, and deletes waits of ended executions.
+    /// Fallback for lost wakes: wakes waiters of healthy endpoints, and deletes old failures, breakers and rates.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -245,6 +247,69 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+    }
+
+    /// A net below [`Self::wake_unblocked`]: wakes executions that are parked for a provider and in no line, of the next
+    /// after `after`. Returns them, and the last looked at; none after the last of all.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn wake_unlined(&self, after: Option<Uuid>) -> Result<(Vec<Runnable>, Option<Uuid>), StoreError> {
+        let rows = sqlx::query!(
+            r#"
+            with looked_at as materialized (
+                select execution_id from parked
+                where wait_reason = 'provider_down' and execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+                order by execution_id limit $2
+            ),
+            woken as materialized (
+                select w.id from longhaul_wake_all(array(
+                    select l.execution_id from looked_at l
+                    where not exists (
+                        select from provider_waits w where w.execution_id = l.execution_id and not w.is_released
+                    )
+                ), 'provider_down') w where not w.is_over
+            )
+            select l.execution_id as "id!", e.queue as "queue?"
+            from looked_at l left join woken on woken.id = l.execution_id left join executions e on e.id = woken.id
+            order by l.execution_id
+            "#,
+            after,
+            WAITS,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let last = rows.last().filter(|_| rows.len() as i64 == WAITS).map(|row| row.id);
+        let woken = rows.into_iter().filter_map(|row| Some(Runnable { id: ExecutionId(row.id), queue: row.queue? }));
+        Ok((woken.collect(), last))
+    }
+
+    /// Deletes waits of executions that have ended, of the next after `after`. Returns the last looked at; none after the
+    /// last of all.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn forget_ended_waits(&self, after: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
+        let looked_at = sqlx::query_scalar!(
+            r#"
+            with looked_at as materialized (
+                select execution_id from provider_waits
+                where execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+                order by execution_id limit $2
+            ),
+            gone as (
+                delete from provider_waits w using looked_at l
+                where w.execution_id = l.execution_id
+                    and not exists (select from executions e where e.id = w.execution_id and e.finished_at is null)
+            )
+            select execution_id from looked_at order by execution_id
+            "#,
+            after,
+            WAITS,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(looked_at.last().copied().filter(|_| looked_at.len() as i64 == WAITS))
     }
 
     /// Reads the endpoints that are unhealthy, limited or have waiters. Every worker calls it once per second.

@@ -3,6 +3,9 @@
 use crate::{Store, StoreError};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
 
+/// Old notes that one statement looks at.
+const OLD_NOTES: i64 = 1_000;
+
 impl Store {
     /// Records the next activity of a suspect, and the memory of its process. Records nothing if the lease is
     /// lost.
@@ -44,18 +47,29 @@ impl Store {
         if matches!(refused, StoreError::LeaseLost) { Ok(()) } else { Err(refused) }
     }
 
-    /// Deletes notes about executions that are no longer suspects.
+    /// Deletes notes about executions that are no longer suspects, of the oldest notes. One of a suspect counts as
+    /// written now, so that the oldest are not read again.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn tidy_suspect_notes(&self) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            delete from suspect_notes n
-            where n.at < longhaul_now() - interval '10 minutes' and not exists (
-                select from executions e where e.id = n.execution_id and e.finished_at is null and e.crash_count > 0
+            with old as materialized (
+                select n.execution_id, exists (
+                    select from executions e where e.id = n.execution_id and e.finished_at is null and e.crash_count > 0
+                ) as is_suspect
+                from suspect_notes n where n.at < longhaul_now() - interval '10 minutes'
+                order by n.at limit $1
+                for update of n skip locked
+            ),
+            kept as (
+                update suspect_notes n set at = longhaul_now() from old
+                where n.execution_id = old.execution_id and old.is_suspect
             )
-            "#
+            delete from suspect_notes n using old where n.execution_id = old.execution_id and not old.is_suspect
+            "#,
+            OLD_NOTES,
         )
         .execute(&self.pool)
         .await?;

@@ -97,10 +97,13 @@ impl Store {
             update quarantine_groups g set held_since = now.now, changed_at = now.now
             from now
             where g.held_since is null and g.state <> 'releasing' and (
-                select count(*) from quarantine q
-                where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
-                    and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
-                    and q.quarantined_at > now.now - $2 * interval '1 second'
+                select count(*) from (
+                    select from quarantine q
+                    where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
+                        and q.agent_version_id = g.agent_version_id and q.released_as is null
+                        and q.withdrawn_at is null and q.quarantined_at > longhaul_now() - $2 * interval '1 second'
+                    limit $1
+                ) recent
             ) >= $1
             returning g.definition_key
             "#,
@@ -183,7 +186,12 @@ impl Store {
                     select from quarantine q
                     where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
                         and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
-                        and (q.deadline_at > now.now or q.quarantined_at > now.now - $1 * interval '1 second')
+                        and not q.is_child and q.deadline_at > longhaul_now()
+                ) and not exists (
+                    select from quarantine q
+                    where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
+                        and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
+                        and q.quarantined_at > longhaul_now() - $1 * interval '1 second'
                 )
             )
             "#,

@@ -1,12 +1,10 @@
--- Ends executions past their deadline that nothing else ended: up to $1 near deadlines of executions that no
--- worker holds, and those of $2 whose worker let `active_until` pass by more than $3 seconds.
+-- Ends executions past their deadline that nothing else ended: those of $1 that no worker holds, and those of $2 whose
+-- worker let `active_until` pass by more than $3 seconds.
 with now as materialized (
     select longhaul_now() as now
 ),
 due as materialized (
-    (select execution_id as id from deadlines, now where deadline_at <= now.now order by deadline_at limit $1)
-    union
-    select unnest($2::uuid[])
+    select unnest($1::uuid[] || $2::uuid[]) as id
 ),
 late as materialized (
     select e.id, e.tenant_id, e.definition_key, e.agent_key, e.created_at, e.status, e.event_seq, e.attempt,

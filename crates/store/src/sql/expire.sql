@@ -3,9 +3,7 @@
 -- written.
 with due as materialized (
     select id, execution_id from human_requests
-    where state = 'waiting' and expires_at <= longhaul_now() and ($2::uuid is null or execution_id = $2)
-    order by expires_at
-    limit $1
+    where id = any ($1) and state = 'waiting' and expires_at <= longhaul_now()
 ),
 execution as materialized (
     select e.id, e.event_seq, e.queue, e.finished_at is not null as is_over,

@@ -185,6 +185,12 @@ select pg_temp.id(34 + kind.kind, g), pg_temp.id(3, g), 'n', 'g', 'a', 'dag', 1,
     pg_temp.soon(), kind.status, case when kind.kind = 1 then now() end
 from (values (0, 'in_progress'), (1, 'approved')) as kind (kind, status), generate_series(1, pg_temp.n()) g;
 
+-- Ends that were reacted to in vain, and are tried again later.
+insert into ends (tenant_id, execution_id, event, project_id, occurred_at, reactions, attempts, next_at)
+select pg_temp.id(0, 0), pg_temp.id(12, g), 'execution.finished', pg_temp.id(34, g), now(),
+    '{session,project,schedule,webhook,memory}', g % 2, pg_temp.soon()
+from generate_series(1, pg_temp.n()) g;
+
 -- Webhooks: an endpoint whose deliveries wait, and what was delivered; the audit log.
 insert into webhook_endpoints (id, tenant_id, url, types, created_at, delivered_at)
 values (pg_temp.id(0, 7), pg_temp.id(0, 0), 'https://example.invalid', '{}', now(), now());

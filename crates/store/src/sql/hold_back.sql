@@ -1,18 +1,30 @@
 -- Parks with `queue_paused` the runnable executions that were never started and belong to a group whose new
 -- executions are held back.
-with now as materialized (
+with recursive pair as (
+    (select queue, serve_key from executions where wait_reason = 'worker' order by queue, serve_key limit 1)
+    union all
+    select next.queue, next.serve_key from pair cross join lateral (
+        select queue, serve_key from executions
+        where wait_reason = 'worker' and (queue, serve_key) > (pair.queue, pair.serve_key)
+        order by queue, serve_key limit 1
+    ) next
+),
+now as materialized (
     select longhaul_now() as now
 ),
 held as materialized (
     select e.id, e.tenant_id, e.deadline_at, e.event_seq, now.now
-    from now, quarantine_groups g
-    join executions e on e.tenant_id = g.tenant_id and e.definition_version_id = g.definition_version_id
-        and e.agent_version_id = g.agent_version_id
-    where g.held_since is not null and e.finished_at is null and e.status = 'PENDING' and e.wait_reason = 'worker'
-        and e.lane = 0
-    order by e.id
+    from now, quarantine_groups g cross join pair cross join lateral (
+        -- What its tenant has that is runnable and new; not what is held back already.
+        select x.* from executions x
+        where x.wait_reason = 'worker' and x.queue = pair.queue and x.serve_key = pair.serve_key and x.lane = 0
+            and x.tenant_id = g.tenant_id and x.started_at is null and x.status = 'PENDING'
+            and x.definition_version_id = g.definition_version_id and x.agent_version_id = g.agent_version_id
+        limit $1
+        for update skip locked
+    ) e
+    where g.held_since is not null
     limit $1
-    for update of e skip locked
 ),
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)

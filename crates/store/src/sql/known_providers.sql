@@ -28,7 +28,11 @@ left join (
     from (
         select provider, model, key, state = 'closed' as is_closed, concurrency, false as has_line, closed_until
         from provider_breakers
-        where state <> 'closed' or concurrency is not null or closed_until > longhaul_now()
+        where state <> 'closed' or concurrency is not null
+        union all
+        select provider, model, key, state = 'closed', concurrency, false, closed_until
+        from provider_breakers
+        where closed_until > longhaul_now() and closed_until is not null
         union all
         select provider, model, key, true, null::int, true, null::timestamptz from line
     ) as each

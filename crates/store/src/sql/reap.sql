@@ -18,7 +18,8 @@ orphan as materialized (
     left join lateral (
         select h.expires_at from worker_heartbeats h where h.worker_id = dead.id order by h.expires_at desc limit 1
     ) lease on true
-    where dead.dead_at is not null and (e.parent_id is null or longhaul_try_lock(e.parent_id))
+    where dead.dead_at is not null and dead.emptied_at is null
+        and (e.parent_id is null or longhaul_try_lock(e.parent_id))
     limit $1
     for update of e skip locked
 ),
@@ -187,4 +188,4 @@ where e.id = v.id
 returning e.id as "id!", e.queue as "queue!", v.worker_id as "worker_id!", e.failure_code,
     e.tenant_id as "tenant_id!", e.agent_key as "agent_key!", v.attempt as "attempt!", v.lease_token as "lease_token!",
     extract(epoch from v.now - v.claimed_at)::float8 as "held_for!", coalesce(e.root_id, e.id) as "root_id!",
-    e.session_id, (select p.traceparent from execution_payloads p where p.execution_id = e.id) as traceparent
+    e.session_id, e.slot_keys, (select p.traceparent from execution_payloads p where p.execution_id = e.id) as traceparent

@@ -6,7 +6,7 @@ with now as materialized (
 due as materialized (
     select g.tenant_id, g.definition_version_id, g.agent_version_id, g.died_builds
     from now, quarantine_groups g
-    where g.state = 'releasing' and g.next_release_at <= now.now
+    where g.state = 'releasing' and g.next_release_at <= longhaul_now()
     order by g.next_release_at
     limit $3
     for update of g skip locked
@@ -24,6 +24,6 @@ from due cross join lateral (
     where q.tenant_id = due.tenant_id and q.definition_version_id = due.definition_version_id
         and q.agent_version_id = due.agent_version_id and q.released_as is null and q.withdrawn_at is null
         and not q.is_child and q.deadline_at > longhaul_now()
-    order by q.execution_id
+    order by q.deadline_at, q.execution_id
     limit $1
 ) q

@@ -1,11 +1,18 @@
 -- Predicate `is_over` of the reasons `approval` and `input` (core-rules 3): a request of the execution was
 -- decided, and its call has no result yet. A safety net, as the wake protocol leaves it nothing to find. Looks at
--- the decisions of the last $2 seconds.
-with decided as materialized (
-    select distinct r.execution_id
+-- the next $1 decisions after $2, or of the last $3 seconds.
+with looked_at as materialized (
+    select r.execution_id, r.call_key, r.state
     from human_requests r
+    where r.decided_at > greatest($2::timestamptz, longhaul_now() - $3 * interval '1 second')
+    order by r.decided_at
+    limit $1
+),
+decided as materialized (
+    select distinct r.execution_id
+    from looked_at r
     join parked p on p.execution_id = r.execution_id and p.wait_reason in ('approval', 'input')
-    where r.decided_at > longhaul_now() - $2 * interval '1 second' and r.state <> 'closed'
+    where r.state <> 'closed'
         and not exists (
             select from steps s
             where s.execution_id = r.execution_id and s.kind = 'call' and s.state = 'live' and s.key = r.call_key
@@ -15,7 +22,6 @@ with decided as materialized (
             select from human_requests next
             where next.execution_id = r.execution_id and next.call_key = r.call_key and next.state = 'waiting'
         )
-    limit $1
 ),
 waiting as materialized (
     select e.id, e.event_seq, e.wait_reason

@@ -1,12 +1,12 @@
--- Makes parked executions runnable once `wait_until` has passed; one that reached its deadline ends as FAILED
--- `deadline_exceeded`.
+-- Makes those of the parked executions $1 runnable whose `wait_until` has passed; one that reached its deadline ends as
+-- FAILED `deadline_exceeded`.
 with now as materialized (
     select longhaul_now() as now
 ),
 due as materialized (
-    select execution_id from parked, now where wait_until <= now.now
-    order by wait_until
-    limit $1
+    select execution_id from parked
+    where execution_id = any ($1) and wait_until <= longhaul_now()
+    order by execution_id
     for update of parked skip locked
 ),
 waiting as materialized (

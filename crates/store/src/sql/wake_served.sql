@@ -1,21 +1,31 @@
--- Makes runnable the executions that waited for a worker, once a live worker serves them.
-with now as materialized (
+-- Makes runnable the executions that waited for a worker, once a live worker serves them. Looks at each pair of queue and
+-- serve key with such executions once, however many there are.
+with recursive pair as (
+    (select queue, serve_key from executions where wait_reason = 'no_worker' order by queue, serve_key limit 1)
+    union all
+    select next.queue, next.serve_key from pair cross join lateral (
+        select e.queue, e.serve_key from executions e
+        where e.wait_reason = 'no_worker' and (e.queue, e.serve_key) > (pair.queue, pair.serve_key)
+        order by e.queue, e.serve_key limit 1
+    ) next
+),
+now as materialized (
     select longhaul_now() as now
 ),
 served as materialized (
-    select e.id, e.event_seq, now.now
-    from now, parked p join executions e on e.id = p.execution_id
-    where p.wait_reason = 'no_worker'
-        -- Checked on the locked row: another sweep may have woken it, and a worker may hold it.
-        and e.wait_reason = 'no_worker'
-        and exists (
-            select from workers w
-            where w.dead_at is null
-                and e.queue = any (w.queues) and e.serve_key = any (w.serves)
-        )
-    order by e.id
+    select found.id, found.event_seq, now.now
+    from now, pair cross join lateral (
+        select e.id, e.event_seq from executions e
+        where e.wait_reason = 'no_worker' and e.queue = pair.queue and e.serve_key = pair.serve_key
+        order by e.id
+        limit $1
+        for update of e skip locked
+    ) found
+    where exists (
+        select from workers w
+        where w.dead_at is null and pair.queue = any (w.queues) and pair.serve_key = any (w.serves)
+    )
     limit $1
-    for update of e skip locked
 ),
 gone as (
     delete from parked p using served where p.execution_id = served.id

@@ -17,9 +17,14 @@ use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
 const PORTION: i32 = 100;
 /// Most keys of a changed limit that are handed over at once.
 const MAX_KEYS: i64 = 500;
-/// Most idle keys that one statement deletes, and most statements of one call.
+/// Most old keys that one statement looks at, and most statements of one call.
 const IDLE_KEYS: i64 = 1_000;
 const IDLE_ROUNDS: usize = 50;
+/// Pages of one part of a table that is read in parts.
+pub(crate) const PART: i64 = 200;
+/// Lines, and slots, that one look of a net examines.
+const LINES: i64 = 10;
+const SLOTS: i64 = 30;
 /// Most times that one call follows executions which move from one full line to another.
 const MAX_MOVES: usize = 10;
 
@@ -41,6 +46,14 @@ pub struct Limit {
     pub held: i64,
     /// Executions that wait for a slot, counted up to ten thousand.
     pub waiting: i64,
+}
+
+/// A line of waiting executions.
+struct Line {
+    key: String,
+    /// False if its limit was deleted.
+    is_limited: bool,
+    has_room: bool,
 }
 
 impl Store {
@@ -98,51 +111,74 @@ impl Store {
         freed.iter().map(|_| Flushed::Done(Ok(std::mem::take(&mut woken)))).collect()
     }
 
-    /// Wakes executions that wait for a deleted limit, and hands over the free slots that are waited for, as a
-    /// duty of the sweep.
+    /// Wakes executions that wait for a deleted limit, and hands over the free slots that are waited for, of the
+    /// lines after `after`: a net, because what frees a slot hands it over. Returns the executions that it woke, and the
+    /// last line that it looked at; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn sweep_slots(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let mut woken = self.wake_unlimited(limit).await?;
-        let keys = self.keys_with_room(limit).await?;
-        woken.extend(self.hand_over(keys.into_iter().collect()).await?);
-        Ok(woken)
+    pub async fn sweep_slots(
+        &self,
+        after: Option<&str>,
+        limit: i64,
+    ) -> Result<(Vec<Runnable>, Option<String>), StoreError> {
+        let lines = self.lines_after(after).await?;
+        let last = lines.last().filter(|_| lines.len() as i64 == LINES).map(|line| line.key.clone());
+        let (unlimited, others): (Vec<Line>, Vec<Line>) = lines.into_iter().partition(|line| !line.is_limited);
+        let keys = |lines: Vec<Line>| lines.into_iter().map(|line| line.key);
+        let unlimited: Vec<String> = keys(unlimited).collect();
+        let mut woken = if unlimited.is_empty() { Vec::new() } else { self.wake_unlimited(&unlimited, limit).await? };
+        let with_room = others.into_iter().filter(|line| line.has_room).collect();
+        woken.extend(self.hand_over(keys(with_room).collect()).await?);
+        Ok((woken, last))
     }
 
-    /// Clears slots of executions that have no right to them. Reads every held slot.
+    /// Clears slots of executions that have no right to them, among those after the execution `after`: a net, because the
+    /// statement that ends a lease clears its slots. Returns the last execution that it looked at; none after the last of
+    /// all.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn clear_leaked_slots(&self) -> Result<(), StoreError> {
+    pub async fn clear_leaked_slots(&self, after: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
+        let held = sqlx::query_scalar!(
+            r#"
+            select execution_id as "id!" from slots where execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+            order by execution_id limit $2
+            "#,
+            after,
+            SLOTS,
+        )
+        .fetch_all(&self.pool)
+        .await?;
         let leaked = sqlx::query_scalar!(
             r#"
             update slots s
             set execution_id = null, tenant_id = null, since = null
-            where s.execution_id is not null and pg_try_advisory_xact_lock(hashtext('longhaul.slots'))
-                and not exists (
-                    select from executions e
-                    where e.id = s.execution_id and (e.worker_id is not null or e.wait_reason = 'worker')
-                )
+            where s.execution_id = any ($1) and not exists (
+                select from executions e
+                where e.id = s.execution_id and (e.worker_id is not null or e.wait_reason = 'worker')
+            )
             returning s.key
-            "#
+            "#,
+            &held,
         )
         .fetch_all(&self.pool)
         .await?;
         if !leaked.is_empty() {
             tracing::error!(slots = leaked.len(), "slots were held by executions without a right to them");
         }
-        Ok(())
+        Ok(held.last().copied().filter(|_| held.len() as i64 == SLOTS))
     }
 
-    /// Wakes executions that wait for a deleted limit.
-    async fn wake_unlimited(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
+    /// Wakes executions that wait for deleted limits.
+    async fn wake_unlimited(&self, keys: &[String], limit: i64) -> Result<Vec<Runnable>, StoreError> {
         let rows = sqlx::query!(
             r#"
             with freed as materialized (
                 select e.id, e.event_seq
                 from slot_waiters w join executions e on e.id = w.execution_id
-                where e.wait_reason = 'concurrency_limit' and not exists (select from slot_keys k where k.key = w.key)
+                where w.key = any ($2) and e.wait_reason = 'concurrency_limit'
+                    and not exists (select from slot_keys k where k.key = w.key)
                 order by e.id
                 limit $1
                 for no key update of e skip locked
@@ -161,69 +197,105 @@ impl Store {
             returning e.id, e.queue
             "#,
             limit,
+            keys,
         )
         .fetch_all(&self.pool)
         .await?;
         Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// Keys with a free slot and a waiting execution.
-    async fn keys_with_room(&self, limit: i64) -> Result<Vec<String>, StoreError> {
-        let keys = sqlx::query_scalar!(
+    /// The next lines in the order of their keys.
+    async fn lines_after(&self, after: Option<&str>) -> Result<Vec<Line>, StoreError> {
+        let lines = sqlx::query_as!(
+            Line,
             r#"
-            with recursive lines (key) as (
-                (select key from slot_waiters order by key limit 1)
+            with recursive lines (key, place) as (
+                (select key, 1 from slot_waiters where key > coalesce($1, '') order by key limit 1)
                 union all
-                select (select w.key from slot_waiters w where w.key > lines.key order by w.key limit 1)
-                from lines where lines.key is not null
+                select (select w.key from slot_waiters w where w.key > lines.key order by w.key limit 1), place + 1
+                from lines where lines.key is not null and place < $2::bigint
             )
-            select key as "key!" from lines
-            where key is not null and longhaul_has_free_slots(key)
-            limit $1
+            select key as "key!", exists (select from slot_keys k where k.key = lines.key) as "is_limited!",
+                longhaul_has_free_slots(key) as "has_room!"
+            from lines where key is not null
+            order by key
             "#,
-            limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(keys)
+            after,
+            LINES,
+        );
+        Ok(lines.fetch_all(&self.pool).await?)
     }
 
-    /// Deletes keys that were not used for an hour and have no holder or waiter, and usage of tenants older than
-    /// a day.
+    /// Deletes keys that were not used for an hour and have no holder or waiter.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn tidy_slots(&self) -> Result<(), StoreError> {
         for _ in 0..IDLE_ROUNDS {
-            if self.forget_idle_keys().await? < IDLE_KEYS as u64 {
+            if self.forget_idle_keys().await? < IDLE_KEYS {
                 break;
             }
         }
-        sqlx::query!("delete from tenant_usage where at < longhaul_now() - interval '1 day'")
-            .execute(&self.pool)
-            .await?;
         Ok(())
     }
 
-    async fn forget_idle_keys(&self) -> Result<u64, StoreError> {
-        let forgotten = sqlx::query!(
+    /// Returns the number of keys looked at. One that is old and in use counts as used now, so that it is not looked at
+    /// again for an hour.
+    async fn forget_idle_keys(&self) -> Result<i64, StoreError> {
+        let looked_at = sqlx::query_scalar!(
             r#"
-            with idle as materialized (
+            with old as materialized (
                 select k.key from slot_keys k
                 where k.used_at < longhaul_now() - interval '1 hour'
-                    and not exists (select from slots s where s.key = k.key and s.execution_id is not null)
-                    and not exists (select from slot_waiters w where w.key = k.key)
-                order by k.key
+                order by k.used_at
                 limit $1
                 for update of k skip locked
+            ),
+            judged as materialized (
+                select old.key,
+                    exists (select from slots s where s.key = old.key and s.execution_id is not null)
+                        or exists (select from slot_waiters w where w.key = old.key) as is_used
+                from old
+            ),
+            used as (
+                update slot_keys k set used_at = longhaul_now() from judged where k.key = judged.key and judged.is_used
+            ),
+            gone as (
+                delete from slot_keys k using judged where k.key = judged.key and not judged.is_used
             )
-            delete from slot_keys k using idle where k.key = idle.key
+            select count(*) as "n!" from judged
             "#,
             IDLE_KEYS,
+        );
+        Ok(looked_at.fetch_one(&self.pool).await?)
+    }
+
+    /// Deletes usage of tenants that is older than a day, of one part of the table. There is no index
+    /// on a column that each worker writes every few seconds. Returns the part that comes next.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn forget_old_usage(&self, part: i64) -> Result<i64, StoreError> {
+        sqlx::query!(
+            "delete from tenant_usage
+             where ctid >= format('(%s,0)', $1::bigint)::tid and ctid < format('(%s,0)', $1::bigint + $2::bigint)::tid
+                 and at < (select longhaul_now()) - interval '1 day'",
+            part,
+            PART,
         )
         .execute(&self.pool)
         .await?;
-        Ok(forgotten.rows_affected())
+        self.next_part("tenant_usage", part).await
+    }
+
+    /// The part of a table after this one; the first, after the last.
+    pub(crate) async fn next_part(&self, table: &str, part: i64) -> Result<i64, StoreError> {
+        let pages = sqlx::query_scalar!(
+            r#"select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint as "pages!""#,
+            table,
+        );
+        let next = part + PART;
+        Ok(if next < pages.fetch_one(&self.pool).await? { next } else { 0 })
     }
 
     /// Sets an operator's limit on the executions of `tenant`, or of all tenants. It holds from the next claim

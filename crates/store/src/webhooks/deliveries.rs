@@ -174,7 +174,8 @@ impl Store {
             update webhook_deliveries set next_at = null, error = coalesce(error, 'it was not attempted in time')
             where id in (
                 select id from webhook_deliveries
-                where next_at is not null and expires_at < longhaul_now() limit $1 for update skip locked
+                where next_at is not null and expires_at < longhaul_now()
+                order by expires_at limit $1 for update skip locked
             )
             "#,
             limit,

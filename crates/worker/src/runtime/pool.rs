@@ -35,9 +35,10 @@ use crate::{
 /// Maximum time that a write waits out an outage of Postgres; the fence decides afterwards if the write still
 /// counts.
 const WRITE_PATIENCE: Duration = Duration::from_secs(600);
-/// Time after the drain limit in which interrupted attempts end their leases. With the two limits below it is less than
-/// five seconds: a worker always ends within five seconds of its drain limit (core-rules 29).
-const HAND_BACK_LIMIT: Duration = Duration::from_millis(2_500);
+/// Time after the drain limit in which interrupted attempts end their leases. With what follows, a second each for the
+/// last reactions, the last entries and the sign-off, it is less than five seconds: a worker always ends within five
+/// seconds of its drain limit (core-rules 29).
+const HAND_BACK_LIMIT: Duration = Duration::from_millis(1_500);
 /// Maximum time to write down the last model calls.
 const LAST_ENTRIES_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum time to sign off at the end.

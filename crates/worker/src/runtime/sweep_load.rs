@@ -10,6 +10,7 @@ use std::{
 use longhaul_llm::health;
 use longhaul_shared::config::WorkerConfig;
 use longhaul_store::StoreError;
+use serde_json::Value;
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval_at},
@@ -17,7 +18,8 @@ use tokio::{
 
 use super::maintenance::{
     reap::reap_once,
-    sweep::{DutiesRun, asked, rules, sweep_once},
+    sweep::sweeper,
+    sweeper::{DutiesRun, Sweeper},
 };
 use crate::deps::Deps;
 
@@ -42,7 +44,6 @@ pub struct SweepLoad {
 impl SweepLoad {
     pub(crate) fn start(deps: &Arc<Deps>, config: &WorkerConfig, workers: u32) -> Self {
         let counts = Arc::<Mutex<SweepCounts>>::default();
-        let duties = Arc::new((rules(&config.quarantine), asked(config.sweep_tick)));
         let (config, started) = (Arc::new(config.clone()), Instant::now());
         let mut tasks = JoinSet::new();
         for worker in 0..workers {
@@ -51,10 +52,11 @@ impl SweepLoad {
             let ticks = |every: Duration| Ticks { first: started + every.mul_f64(share), every };
             let (sweeps, reaps, refreshes) =
                 (ticks(config.sweep_tick), ticks(config.reaper_tick), ticks(health::REFRESH_EVERY));
-            let (deps, counts, duties, config) = (deps.clone(), counts.clone(), duties.clone(), config.clone());
+            let (deps, counts, config) = (deps.clone(), counts.clone(), config.clone());
+            let sweeper = tokio::sync::Mutex::new(sweeper(&deps, &config));
             tasks.spawn(async move {
                 tokio::join!(
-                    sweeps.repeat(&counts, || sweep_once(&deps, &duties.0, &duties.1)),
+                    sweeps.repeat(&counts, || async { sweeper.lock().await.once().await }),
                     reaps.repeat(&counts, || reap_once(&deps, &config)),
                     refreshes.repeat(&counts, || async { deps.health.refresh().await.map(|()| DutiesRun::default()) }),
                 );
@@ -67,6 +69,42 @@ impl SweepLoad {
     #[must_use]
     pub fn counts(&self) -> SweepCounts {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The duties of the sweep one by one, for benchmarks and tests: each with what the run before it told.
+pub struct Duties {
+    sweeper: Sweeper,
+    told: Mutex<BTreeMap<String, Value>>,
+}
+
+impl Duties {
+    pub(crate) fn of(deps: &Arc<Deps>, config: &WorkerConfig) -> Self {
+        Self { sweeper: sweeper(deps, config), told: Mutex::default() }
+    }
+
+    /// Names of the duties, in the order of their table.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        self.sweeper.names()
+    }
+
+    /// Ends the sessions of this worker.
+    pub async fn close(self) {
+        self.sweeper.close().await;
+    }
+
+    /// Runs a duty now, whether it is due or not.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, the duty failed, or there is none of this name.
+    pub async fn run(&self, name: &str) -> Result<(), StoreError> {
+        let told = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told().get(name).cloned().unwrap_or_default();
+        if let Some(next) = self.sweeper.run_one(name, before).await? {
+            told().insert(name.to_owned(), next);
+        }
+        Ok(())
     }
 }
 

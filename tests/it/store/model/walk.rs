@@ -353,7 +353,7 @@ impl Walk {
             Statement::Spawn { lease } => Some(self.spawn(lease).await),
             Statement::Reserve { lease } => Some(self.reserve(lease).await),
             Statement::Fold => {
-                store.fold_budgets(100).await.unwrap();
+                store.fold_budgets(None, 100).await.unwrap();
                 None
             }
             Statement::Raise => {
@@ -399,7 +399,11 @@ impl Walk {
                 None
             }
             Statement::HandOver { .. } => {
-                assert!(!store.sweep_slots(100).await.unwrap().is_empty(), "{}", self.told("nothing was handed over"));
+                assert!(
+                    !store.sweep_slots(None, 100).await.unwrap().0.is_empty(),
+                    "{}",
+                    self.told("nothing was handed over")
+                );
                 None
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use longhaul_queue::QueueName;
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::{
@@ -15,6 +16,7 @@ use longhaul_store::{
     quarantine::QuarantineRules,
 };
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::super::announce::{announce, look};
 use super::pace::{CHUNK, CHUNKS, OVERDUE_GRACE, STEADY};
@@ -24,6 +26,10 @@ use crate::deps::Deps;
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
 /// Maximum portions of idempotency keys deleted at a time.
 const KEYS_PORTIONS: usize = 100;
+/// Decisions that one look examines, and the age up to which the first look does so: longer than any pause of the sweep.
+/// An older one wakes at its `wait_until`, which is never later than the next expiry.
+const DECISIONS: i64 = 100;
+const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
 /// Runnable executions counted per queue for metrics and wake-ups.
 const HEAD_CAP: i64 = 1_000;
 
@@ -34,6 +40,53 @@ pub(super) async fn announced(
 ) -> Result<(), StoreError> {
     announce(deps, &woken.await?);
     Ok(())
+}
+
+/// The last thing that the walk before looked at; `None` at its start.
+fn id_of(after: &Value) -> Option<Uuid> {
+    after.as_str().and_then(|id| id.parse().ok())
+}
+
+pub(super) async fn wake_decided(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    let after = after.as_str().and_then(|time| time.parse::<DateTime<Utc>>().ok());
+    let (woken, next) = deps.store.wake_decided(after, DECISIONS, DECIDED_WINDOW).await?;
+    announce(deps, &woken);
+    Ok(json!(next))
+}
+
+pub(super) async fn fold_budgets(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    let (woken, last) = deps.store.fold_budgets(id_of(&after), CHUNK).await?;
+    announce(deps, &woken);
+    Ok(json!(last))
+}
+
+pub(super) async fn clear_leaked_slots(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    Ok(json!(deps.store.clear_leaked_slots(id_of(&after)).await?))
+}
+
+pub(super) async fn sweep_slots(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    let (woken, last) = deps.store.sweep_slots(after.as_str(), CHUNK).await?;
+    announce(deps, &woken);
+    Ok(json!(last))
+}
+
+pub(super) async fn wake_childless(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    let (woken, last) = deps.store.wake_childless(id_of(&after)).await?;
+    announce(deps, &woken);
+    Ok(json!(last))
+}
+
+/// Wakes the waiters of healthy endpoints; walks over those that are in no line, and over the waits of what has ended.
+pub(super) async fn wake_unblocked(deps: &Deps, after: Value) -> Result<Value, StoreError> {
+    announce(deps, &deps.store.wake_unblocked(CHUNK as i32).await?);
+    let (woken, unlined) = deps.store.wake_unlined(id_of(&after["unlined"])).await?;
+    announce(deps, &woken);
+    let ended = deps.store.forget_ended_waits(id_of(&after["ended"])).await?;
+    Ok(json!({ "unlined": unlined, "ended": ended }))
+}
+
+pub(super) async fn forget_old_usage(deps: &Deps, part: Value) -> Result<Value, StoreError> {
+    Ok(json!(deps.store.forget_old_usage(part.as_i64().unwrap_or_default()).await?))
 }
 
 pub(super) async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
@@ -75,16 +128,17 @@ pub(super) async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Lets approved projects run where there is a place, tenant by tenant.
-pub(super) async fn admit_projects(deps: &Deps) -> Result<(), StoreError> {
+/// Lets approved projects run where there is a place, tenant by tenant, of the next tenants with a line.
+pub(super) async fn admit_projects(deps: &Deps, after: Value) -> Result<Value, StoreError> {
     let mut failed = None;
-    for tenant in deps.store.lines_with_room(deps.max_running_projects).await? {
+    let (tenants, last) = deps.store.lines_with_room(id_of(&after), deps.max_running_projects).await?;
+    for tenant in tenants {
         match deps.store.drive_line(tenant, deps.max_running_projects).await {
             Ok(started) => announce(deps, &started),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    failed.map_or(Ok(()), Err)
+    failed.map_or(Ok(json!(last)), Err)
 }
 
 pub(super) async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreError> {
@@ -129,14 +183,24 @@ pub(super) async fn count_workers(deps: &Deps) -> Result<Value, StoreError> {
     Ok(json!({ "live": deps.store.count_live_workers().await? }))
 }
 
-pub(super) async fn count_waiting(deps: &Deps) -> Result<Value, StoreError> {
-    let counts = deps.store.waiting().await?;
-    Ok(counts.into_iter().map(|(reason, count)| (reason.as_str().to_owned(), json!(count))).collect())
+/// Counts one part of the table. The counts are those of the last round over all parts.
+pub(super) async fn count_waiting(deps: &Deps, before: Value) -> Result<Value, StoreError> {
+    let (some, next) = deps.store.waiting_part(before["part"].as_i64().unwrap_or_default()).await?;
+    let so_far = |reason: &WaitReason| before["so_far"][reason.as_str()].as_u64().unwrap_or_default();
+    let counts: Value = WaitReason::ALL
+        .iter()
+        .filter(|reason| **reason != WaitReason::Worker)
+        .map(|reason| (reason.as_str().to_owned(), json!(so_far(reason) + some.get(reason).unwrap_or(&0))))
+        .collect();
+    Ok(match next {
+        0 => json!({ "counts": counts }),
+        part => json!({ "part": part, "so_far": counts, "counts": before["counts"] }),
+    })
 }
 
 pub(super) fn show_waiting(told: &Value) {
     for reason in WaitReason::ALL {
-        if let Some(count) = told[reason.as_str()].as_u64() {
+        if let Some(count) = told["counts"][reason.as_str()].as_u64() {
             metrics::executions_waiting(*reason, count);
         }
     }

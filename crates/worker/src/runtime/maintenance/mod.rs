@@ -6,3 +6,4 @@ pub(crate) mod reap;
 pub(crate) mod reconcile;
 mod schedules;
 pub(crate) mod sweep;
+pub(in crate::runtime) mod sweeper;

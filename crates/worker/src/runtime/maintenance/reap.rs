@@ -1,6 +1,6 @@
 //! Dead workers: their leases are buried and their executions taken back.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longhaul_agent::lease::WorkerLease;
 use longhaul_shared::{config::WorkerConfig, domain::WaitReason};
@@ -8,7 +8,7 @@ use longhaul_store::{StoreError, fleet::duties::DoneDuty};
 
 use super::super::{announce::announce, attempt_telemetry::note_lost};
 use super::pace::{CHUNK, CHUNKS, between, failed, ticks};
-use super::sweep::DutiesRun;
+use super::sweeper::DutiesRun;
 use crate::deps::Deps;
 
 /// Duty taken only by a worker whose renewals prove that Postgres is healthy.
@@ -58,12 +58,13 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
         if reaped.iter().any(|one| one.failure_code.is_some()) {
             deps.ended.send_replace(());
         }
-        if !reaped.is_empty() {
-            // The slots of reaped executions are free.
-            announce(deps, &deps.store.sweep_slots(CHUNK).await?);
+        // The slots of reaped executions are free.
+        let freed: BTreeSet<String> = reaped.iter().flat_map(|one| one.slot_keys.iter().cloned()).collect();
+        if !freed.is_empty() {
+            announce(deps, &deps.store.hand_over(freed).await?);
         }
         if (reaped.len() as i64) < CHUNK {
-            break;
+            return deps.store.mark_emptied().await;
         }
     }
     Ok(())

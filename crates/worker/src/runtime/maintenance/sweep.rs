@@ -1,47 +1,44 @@
 //! The sweep: duties that the first worker to take them, when they are due, runs for the fleet (core-rules 23,
-//! docs/adr/0038-one-sweep.md). A duty that runs twice does no harm, because the store skips locked rows.
+//! docs/adr/0038-one-sweep.md). `sweeper.rs` runs them side by side. A duty that runs twice does no harm, because the
+//! store skips locked rows. Each reads in proportion to what it changes (core-rules 28): those that make up for a lost
+//! wake, and have to look at all that waits, walk over it, a portion at a time.
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
-use futures::future::BoxFuture;
 use longhaul_shared::config::{QuarantineConfig, WorkerConfig};
-use longhaul_store::{
-    StoreError, ends::Line, fleet::duties::DoneDuty, providers::breakers::COUNT_WORKERS, quarantine::QuarantineRules,
-};
+use longhaul_store::{ends::Line, providers::breakers::COUNT_WORKERS, quarantine::QuarantineRules};
 use serde_json::Value;
 
 use super::super::reactions;
 use super::{
     duties::{
-        admit_projects, announced, cancel_descendants, count_waiting, count_workers, end_neglected, end_overdue,
-        forget_idempotency_keys, forget_old_episodes, look_for_alarms, park_unserved, republish, show_alarms,
-        show_backlogs, show_waiting, tend_quarantine, update_memory, wake_due,
+        admit_projects, announced, cancel_descendants, clear_leaked_slots, count_waiting, count_workers, end_neglected,
+        end_overdue, fold_budgets, forget_idempotency_keys, forget_old_episodes, forget_old_usage, look_for_alarms,
+        park_unserved, republish, show_alarms, show_backlogs, show_waiting, sweep_slots, tend_quarantine,
+        update_memory, wake_childless, wake_decided, wake_due, wake_unblocked,
     },
-    pace::{CHUNK, between, failed, ticks},
+    pace::{CHUNK, failed, ticks},
     schedules::advance_schedules,
+    sweeper::{Count, Duty, Run, Sweeper, Work},
 };
 use crate::deps::Deps;
 
-/// Period of the search for overdue executions whose own worker does not end them. It reads all held leases.
+/// Period of the search for overdue executions whose own worker does not end them.
 const WEDGED_EVERY: Duration = Duration::from_secs(60);
-/// Period of the fallbacks for lost wakes that scan all waiting executions or slots.
-const NET_EVERY: Duration = Duration::from_secs(30);
 /// Period of the wake of executions whose serve key a worker now serves.
 const SERVED_EVERY: Duration = Duration::from_secs(2);
 /// Period of the quarantine duty, which notices a new build or the end of a canary.
 const QUARANTINE_EVERY: Duration = Duration::from_secs(2);
 /// Period of duties that make up for what a process that died left undone.
 const FALLBACK_EVERY: Duration = Duration::from_secs(5);
-/// Period of the fallback for lost wakes of decided requests, and the age up to which it looks for decisions:
-/// longer than any pause of the sweep. An older one wakes at its `wait_until`, which is never later than the next
-/// expiry.
+/// Period of the fallback for lost wakes of decided requests.
 const DECIDED_EVERY: Duration = Duration::from_secs(10);
-const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
 /// Maximum age of the count of live workers, by which limits are divided when Redis is down.
 const WORKERS_EVERY: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(600);
 const ALARMS_EVERY: Duration = Duration::from_secs(30);
+/// Period of the count of what waits, one part of the table at a time.
+const COUNTED_EVERY: Duration = Duration::from_secs(2);
 /// History partitions made ahead, in weeks.
 const WEEKS_AHEAD: i32 = 4;
 /// Period of the deletion of idempotency keys.
@@ -61,37 +58,25 @@ const KEEP_SERVE_KEYS: Duration = Duration::from_secs(24 * 3_600);
 /// Takes the due duties of the sweep and runs them, every tick.
 pub(crate) async fn sweep(deps: Arc<Deps>, config: WorkerConfig) {
     let mut tick = ticks(config.sweep_tick);
-    let (rules, asked) = (rules(&config.quarantine), asked(config.sweep_tick));
+    let mut sweeper = sweeper(&deps, &config);
     loop {
-        tick.tick().await;
-        if let Err(error) = deps.store.trouble().on_one_server(sweep_once(&deps, &rules, &asked)).await {
-            failed("take duties", &error);
+        tokio::select! {
+            _ = tick.tick() => {
+                let looked = deps.store.trouble().clone().on_one_server(sweeper.look()).await;
+                looked.unwrap_or_else(|error| failed("take duties", &error));
+            }
+            () = sweeper.ended() => {}
         }
     }
 }
 
-/// Duties that one look took and ran.
-#[derive(Debug, Default)]
-pub(in crate::runtime) struct DutiesRun {
-    pub(in crate::runtime) ran: Vec<&'static str>,
-    pub(in crate::runtime) failures: u64,
+pub(in crate::runtime) fn sweeper(deps: &Arc<Deps>, config: &WorkerConfig) -> Sweeper {
+    Sweeper::new(deps.clone(), rules(&config.quarantine), &DUTIES, config.sweep_tick)
 }
 
-type Run = for<'a> fn(&'a Deps, &'a QuarantineRules) -> BoxFuture<'a, Result<(), StoreError>>;
-type Count = for<'a> fn(&'a Deps) -> BoxFuture<'a, Result<Value, StoreError>>;
-
-enum Work {
-    Do(Run),
-    /// A count made by one worker and exported by all.
-    Tell(Count, fn(&Value)),
-}
-
-/// One duty of the sweep.
-struct Duty {
-    name: &'static str,
-    /// Minimum period; zero for every tick.
-    every: Duration,
-    work: Work,
+/// A duty that something waits for by the clock: of each tick, and behind no other.
+const fn timer(name: &'static str, run: Run) -> Duty {
+    Duty { name, every: Duration::ZERO, work: Work::Do(run), is_timer: true }
 }
 
 const fn each_tick(name: &'static str, run: Run) -> Duty {
@@ -99,46 +84,44 @@ const fn each_tick(name: &'static str, run: Run) -> Duty {
 }
 
 const fn each(every: Duration, name: &'static str, run: Run) -> Duty {
-    Duty { name, every, work: Work::Do(run) }
+    Duty { name, every, work: Work::Do(run), is_timer: false }
+}
+
+const fn walk(every: Duration, name: &'static str, look: Count) -> Duty {
+    Duty { name, every, work: Work::Walk(look), is_timer: false }
 }
 
 const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value)) -> Duty {
-    Duty { name, every, work: Work::Tell(count, show) }
+    Duty { name, every, work: Work::Tell(count, show), is_timer: false }
 }
 
-/// Duties of the sweep, in order of execution.
-const DUTIES: [Duty; 36] = [
-    // Before the waits of their executions, which end at the same time: no reader must find an overdue request
+/// Duties of the sweep.
+static DUTIES: [Duty; 37] = [
+    // Before the waits of their executions, which end at the same time: no reader should find an overdue request
     // still waiting.
-    each_tick("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
-    each(DECIDED_EVERY, "wake what is decided", |deps, _| {
-        Box::pin(announced(deps, deps.store.wake_decided(CHUNK, DECIDED_WINDOW)))
-    }),
-    each_tick("wake what is due", |deps, _| Box::pin(wake_due(deps))),
-    each(SERVED_EVERY, "wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
-    each_tick("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
-    each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
+    timer("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
+    timer("wake what is due", |deps, _| Box::pin(wake_due(deps))),
+    timer("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
     each_tick("advance schedules", |deps, _| Box::pin(advance_schedules(deps))),
+    each(SERVED_EVERY, "wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
+    each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
-    each_tick("react to ends", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::First))),
+    timer("react to ends", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::First))),
     each_tick("react again", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::Again))),
     each_tick("end late projects", |deps, _| Box::pin(deps.store.signal_late_projects(CHUNK))),
-    each(FALLBACK_EVERY, "admit projects", |deps, _| Box::pin(admit_projects(deps))),
-    each_tick("fold budgets", |deps, _| Box::pin(announced(deps, deps.store.fold_budgets(CHUNK)))),
-    each(FALLBACK_EVERY, "clear leaked slots", |deps, _| Box::pin(deps.store.clear_leaked_slots())),
-    each_tick("sweep slots", |deps, _| Box::pin(announced(deps, deps.store.sweep_slots(CHUNK)))),
+    walk(FALLBACK_EVERY, "admit projects", |deps, after| Box::pin(admit_projects(deps, after))),
+    walk(Duration::ZERO, "fold budgets", |deps, after| Box::pin(fold_budgets(deps, after))),
+    walk(Duration::ZERO, "clear leaked slots", |deps, after| Box::pin(clear_leaked_slots(deps, after))),
+    walk(Duration::ZERO, "sweep slots", |deps, after| Box::pin(sweep_slots(deps, after))),
     each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
-    told(Duration::ZERO, "publish again", |deps| Box::pin(republish(deps)), show_backlogs),
+    told(Duration::ZERO, "publish again", |deps, _| Box::pin(republish(deps)), show_backlogs),
     each(QUARANTINE_EVERY, "tend the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
+    walk(DECIDED_EVERY, "wake what is decided", |deps, after| Box::pin(wake_decided(deps, after))),
     each(FALLBACK_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
-    each(NET_EVERY, "wake what has no open child", |deps, _| {
-        Box::pin(announced(deps, deps.store.wake_childless(CHUNK)))
-    }),
-    each(FALLBACK_EVERY, "wake what is not blocked", |deps, _| {
-        Box::pin(announced(deps, deps.store.wake_unblocked(CHUNK as i32)))
-    }),
+    walk(Duration::ZERO, "wake what has no open child", |deps, after| Box::pin(wake_childless(deps, after))),
+    walk(FALLBACK_EVERY, "wake what is not blocked", |deps, after| Box::pin(wake_unblocked(deps, after))),
     each_tick("tend model endpoints", |deps, _| Box::pin(deps.health.tend())),
-    told(WORKERS_EVERY, COUNT_WORKERS, |deps| Box::pin(count_workers(deps)), |_| ()),
+    told(WORKERS_EVERY, COUNT_WORKERS, |deps, _| Box::pin(count_workers(deps)), |_| ()),
     each(FALLBACK_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
     each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
     each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
@@ -147,6 +130,7 @@ const DUTIES: [Duty; 36] = [
             deps.store.tidy_suspect_notes().await
         })
     }),
+    walk(FALLBACK_EVERY, "forget old usage", |deps, after| Box::pin(forget_old_usage(deps, after))),
     each(KEYS_EVERY, "forget idempotency keys", |deps, _| Box::pin(forget_idempotency_keys(deps))),
     each(FILES_EVERY, "remove files", |deps, _| Box::pin(deps.agent.files.sweep())),
     each(MEMORY_EVERY, "update memory", |deps, _| Box::pin(update_memory(deps))),
@@ -158,49 +142,12 @@ const DUTIES: [Duty; 36] = [
     each(SERVE_KEYS_EVERY, "forget serve keys", |deps, _| {
         Box::pin(async { deps.store.forget_serve_keys(KEEP_SERVE_KEYS).await.map(drop) })
     }),
-    told(ALARMS_EVERY, "count reactions", |deps| Box::pin(reactions::count_backlogs(deps)), reactions::show_backlogs),
-    told(ALARMS_EVERY, "count what waits", |deps| Box::pin(count_waiting(deps)), show_waiting),
-    told(ALARMS_EVERY, "look for alarms", |deps| Box::pin(look_for_alarms(deps)), show_alarms),
+    told(ALARMS_EVERY, "count reactions", |deps, _| Box::pin(reactions::count_backlogs(deps)), reactions::show_backlogs),
+    told(COUNTED_EVERY, "count what waits", |deps, before| Box::pin(count_waiting(deps, before)), show_waiting),
+    told(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
 
-/// Names and periods of the duties, for workers that look every `tick`.
-pub(in crate::runtime) fn asked(tick: Duration) -> [(&'static str, Duration); DUTIES.len()] {
-    DUTIES.map(|duty| (duty.name, between(duty.every.max(tick), tick)))
-}
-
-/// Runs every due duty that no other worker has taken; a failed duty does not stop the others.
-pub(in crate::runtime) async fn sweep_once(
-    deps: &Deps,
-    rules: &QuarantineRules,
-    asked: &[(&'static str, Duration)],
-) -> Result<DutiesRun, StoreError> {
-    let looked = deps.store.take_duties(asked).await?;
-    let (mut done, mut failures) = (Vec::new(), 0);
-    for (duty, &(name, period)) in DUTIES.iter().zip(asked) {
-        let Some(found) = looked.iter().find(|found| found.name == name) else { continue };
-        let told = match (found.taken_at, &duty.work) {
-            (None, _) => Ok(None),
-            (Some(_), Work::Do(run)) => run(deps, rules).await.map(|()| None),
-            (Some(_), Work::Tell(count, _)) => count(deps).await.map(Some),
-        };
-        let told = told.unwrap_or_else(|error| {
-            failed(name, &error);
-            failures += 1;
-            None
-        });
-        if let (Work::Tell(_, show), Some(told)) = (&duty.work, told.as_ref().or(found.told.as_ref())) {
-            show(told);
-        }
-        let finished = |taken_at: DateTime<Utc>| DoneDuty { name, taken_at, period, told };
-        done.extend(found.taken_at.map(finished));
-    }
-    if !done.is_empty() {
-        deps.store.finish_duties(&done).await?;
-    }
-    Ok(DutiesRun { ran: done.iter().map(|duty| duty.name).collect(), failures })
-}
-
-pub(in crate::runtime) fn rules(of: &QuarantineConfig) -> QuarantineRules {
+fn rules(of: &QuarantineConfig) -> QuarantineRules {
     QuarantineRules {
         auto_release: of.auto_release,
         hold_after: of.hold_after.into(),
