@@ -142,7 +142,12 @@ static DUTIES: [Duty; 37] = [
     each(SERVE_KEYS_EVERY, "forget serve keys", |deps, _| {
         Box::pin(async { deps.store.forget_serve_keys(KEEP_SERVE_KEYS).await.map(drop) })
     }),
-    told(ALARMS_EVERY, "count reactions", |deps, _| Box::pin(reactions::count_backlogs(deps)), reactions::show_backlogs),
+    told(
+        ALARMS_EVERY,
+        "count reactions",
+        |deps, _| Box::pin(reactions::count_backlogs(deps)),
+        reactions::show_backlogs,
+    ),
     told(COUNTED_EVERY, "count what waits", |deps, before| Box::pin(count_waiting(deps, before)), show_waiting),
     told(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
