@@ -272,8 +272,9 @@ impl Transaction {
         state.turns += 1;
         let number = state.turns;
         let status = if seen.is_none() { Status::Runnable } else { Status::Queued };
-        *state.message_mut(own) =
-            Message { status, number, cancel: false, is_withdrawn: false, stops: seen.filter(|_| policy.stops()) };
+        // An execution that has ended, and whose turn is about to pass on, has nothing to stop.
+        let stopped = seen.filter(|seen| policy.stops() && state.message(*seen).status != Status::Ended);
+        *state.message_mut(own) = Message { status, number, cancel: false, is_withdrawn: false, stops: stopped };
         if seen.is_none() {
             state.running = Some(own);
         }

@@ -110,6 +110,7 @@ async fn erasure_reaches_children_requests_and_deliveries() {
     for id in [parent, child] {
         api.store.cancel_execution(tenant, id).await.unwrap();
     }
+    api.store.tell_due_webhooks(100).await.unwrap();
     let before = places(&api).await;
     assert!(before.contains(&"human_requests".to_owned()) && before.len() >= 3, "{before:?}");
     let deliveries: i64 =

@@ -109,6 +109,11 @@ async fn pruned_executions_leave_their_messages() {
     worker.drain().await;
     let day = std::time::Duration::from_secs(24 * 3_600);
     service.fleet.advance(day * 60).await;
+    // Its last activity is recent, so that it stays when its executions go.
+    sqlx::query("update sessions set active_at = longhaul_now() - interval '1 hour'")
+        .execute(&service.fleet.db.pool)
+        .await
+        .unwrap();
     let retention = longhaul_store::history::prune::Retention::new(day * 31).unwrap();
     assert_eq!(service.fleet.store.prune(retention).await.unwrap().executions, 1);
     assert_eq!(service.transcript(&session).await[1..], ["user: first", "assistant: kept"]);

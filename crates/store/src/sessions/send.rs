@@ -151,9 +151,12 @@ impl Store {
         let stopped = locked.running.filter(|_| stops).map(ExecutionId);
         if let Some(running) = stopped {
             if policy == OnBusy::Rollback {
-                sqlx::query!("update session_turns set is_rolled_back = true where execution_id = $1", running.0)
-                    .execute(&mut *transaction)
-                    .await?;
+                sqlx::query!(
+                    "update session_turns set is_rolled_back = true where execution_id = $1 and state <> 'ended'",
+                    running.0
+                )
+                .execute(&mut *transaction)
+                .await?;
             }
             // Last, because the end of an execution that no worker holds gives the turn to the next in line.
             cancel(&mut transaction, tenant, running).await?;
