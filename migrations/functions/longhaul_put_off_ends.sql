@@ -1,6 +1,6 @@
 -- Puts off what a reaction has left of these rows of `ends`, each as a row of that reaction alone, so that the others
--- of the same end do not wait. With a failure the pause doubles from one second up to an hour. Without one the subject is
--- locked: rows that have been due for two seconds are looked at again after another, so that they make room.
+-- of the same end do not wait. With a failure the pause doubles from one second up to an hour. Without one the subject
+-- is locked: rows that have been due for two seconds are looked at again after another, so that they make room.
 create or replace function longhaul_put_off_ends(reaction text, ids bigint[], failure text) returns void
     language sql volatile
     as $$

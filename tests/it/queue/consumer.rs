@@ -301,7 +301,7 @@ async fn kept_permits_are_for_newcomers_only() {
 
     consumer.world.newcomers.lock().unwrap().extend(0..3);
     consumer.until("two newcomers run", |world| world.running.load(SeqCst) == 5).await;
-    // The kept part is full: the next permit, of whoever released it, is the third newcomer's.
+    // The kept part is full: the next permit that is released is the third newcomer's.
     gate.add_permits(1);
     consumer.until("the third runs", |world| world.finished.load(SeqCst) == 1 && world.running.load(SeqCst) == 5).await;
     assert!(consumer.world.newcomers.lock().unwrap().is_empty());

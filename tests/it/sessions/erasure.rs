@@ -274,7 +274,7 @@ async fn summaries_of_an_erased_message_are_erased() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn summary_made_during_an_erasure_is_erased_at_its_end() {
+async fn summary_made_during_erasure_is_erased_later() {
     let reading = Reading::start().await;
     let service = &reading.service;
     let session = service.begin(json!({})).await;

@@ -141,7 +141,7 @@ const EXECUTIONS: &str = r#"
 const OTHER_ROWS: &str = r#"
     insert into human_requests (id, execution_id, tenant_id, agent_key, kind, call_key, round, call_id, tool, arguments,
         shown, hash, allow_self, requested_at, expires_at, state, decided_at)
-    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '\x017b7d', '{}', sha256('a'), false, at, at,
+    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '\x007b7d', '{}', sha256('a'), false, at, at,
         'expired', at
     from old;
     insert into projects (id, tenant_id, name, goal, agent_key, execution_strategy, max_parallel_tasks, needs_approval,

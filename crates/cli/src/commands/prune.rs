@@ -21,7 +21,8 @@ Examples:
   longhaul prune --older-than 60d --dry-run
   longhaul prune --older-than 13w")]
 pub struct PruneArgs {
-    /// Keep executions for this time after their end, and sessions after their last message or answer, in days (60d) or weeks (13w); at least 31d
+    /// Keep executions for this time after their end, and sessions after their last message or answer, in days (60d) or
+    /// weeks (13w); at least 31d
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
     /// Keep the audit log for this time, in days or weeks; at least 31d

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - nothing is claimed without a permit, and a permit is held until the handler returns it or ends;
-//! - the last `kept` free permits are for newcomers (tenants that hold none here), whoever released them;
+//! - the last `kept` free permits are for newcomers (tenants that hold none here), also those that they released;
 //! - no late, wrong or missing reply of Redis delays a claim by more than a second or ends a handler;
 //! - executions claimed but not started when shutdown begins are passed to `release` at once;
 //! - dropping the future of `run` aborts all running handlers.

@@ -1,5 +1,5 @@
 //! Budgets: a spending limit of an execution tree, reserved before each model call and settled with its step
-//! (core-rules 13).
+//! (core-rules 13). The file is long because reservations and folds share one batch and its rows.
 //!
 //! Invariants:
 //! - A call reserves its upper bound before it is made, and is sent with the reserved reply limit.

@@ -37,9 +37,9 @@ impl Store {
     }
 
     /// Deletes up to a hundred serve keys without a submit for `keep` and without an open execution. `keep` must be
-    /// longer than the time for which a process assumes that a key is stored ([`Store::put_serve_key`]). An old key with
-    /// an open execution counts as put now: it is looked at again after `keep`, and the open executions are read no
-    /// sooner.
+    /// longer than the time for which a process assumes that a key is stored ([`Store::put_serve_key`]). An old key
+    /// with an open execution counts as put now: it is looked at again after `keep`, and the open executions are read
+    /// no sooner.
     ///
     /// # Errors
     /// Postgres is unavailable.

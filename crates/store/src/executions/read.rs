@@ -399,8 +399,8 @@ impl Store {
         self.clock.now()
     }
 
-    /// The executions that pass `filter`, newest first, among the newest [`MAX_EXAMINED`] of each tenant along the index
-    /// of the list.
+    /// The executions that pass `filter`, newest first, among the newest [`MAX_EXAMINED`] of each tenant along the
+    /// index of the list.
     ///
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.

@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, waiting::slots::PART};
+use crate::{Store, StoreError};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
 use longhaul_shared::telemetry::metrics;
 
@@ -17,6 +17,9 @@ const WAKE_DUE: &str = "wake what is due";
 const END_OVERDUE: &str = "end what is overdue";
 /// Dead workers that one statement deletes.
 const DEAD_WORKERS: i64 = 1_000;
+
+/// Pages of one part of a table that is read in parts.
+pub(crate) const PART: i64 = 200;
 
 /// An execution that became runnable and needs a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,8 +52,8 @@ impl Store {
         Ok(())
     }
 
-    /// Fills a new database with `rows` rows of each kind that a duty or a search looks for, none of them due. No worker
-    /// may run on it.
+    /// Fills a new database with `rows` rows of each kind that a duty or a search looks for, none of them due. No
+    /// worker may run on it.
     ///
     /// # Errors
     /// Postgres is unavailable.

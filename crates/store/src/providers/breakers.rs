@@ -249,8 +249,8 @@ impl Store {
         Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
     }
 
-    /// A net below [`Self::wake_unblocked`]: wakes executions that are parked for a provider and in no line, of the next
-    /// after `after`. Returns them, and the last looked at; none after the last of all.
+    /// A net below [`Self::wake_unblocked`]: wakes executions that are parked for a provider and in no line, of the
+    /// next after `after`. Returns them, and the last looked at; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -284,8 +284,8 @@ impl Store {
         Ok((woken.collect(), last))
     }
 
-    /// Deletes waits of executions that have ended, of the next after `after`. Returns the last looked at; none after the
-    /// last of all.
+    /// Deletes waits of executions that have ended, of the next after `after`. Returns the last looked at; none after
+    /// the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -1,5 +1,5 @@
 -- Shut groups for which a live worker has a build that they have not killed, each with the execution to try: the
--- first deadline in quarantine whose caller still waits, else the first that is held back.
+-- first in quarantine whose caller still waits, else the first that is held back.
 select g.tenant_id, g.definition_version_id, g.agent_version_id, g.died_builds, first.execution_id as "execution_id?",
     held.id as "held_id?", held.serve_key as "held_serve_key?"
 from quarantine_groups g
@@ -8,7 +8,7 @@ left join lateral (
     where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
         and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
         and not q.is_child and q.deadline_at > longhaul_now()
-    order by q.deadline_at, q.execution_id
+    order by q.execution_id
     limit 1
 ) first on true
 left join lateral (

@@ -1,6 +1,6 @@
 -- Predicate `is_over` of the reason `children` (core-rules 3): makes runnable what waits for children of which none is
--- awaited any more, even if the wake was lost. A net, which looks at the next $1 after $2; returns them with whether they
--- were woken.
+-- awaited any more, even if the wake was lost. A net, which looks at the next $1 after $2; returns them with whether
+-- they were woken.
 with now as materialized (
     select longhaul_now() as now
 ),

@@ -1,5 +1,5 @@
--- Makes runnable the executions that waited for a worker, once a live worker serves them. Looks at each pair of queue and
--- serve key with such executions once, however many there are.
+-- Makes runnable the executions that waited for a worker, once a live worker serves them. Looks at each pair of queue
+-- and serve key with such executions once, however many there are.
 with recursive pair as (
     (select queue, serve_key from executions where wait_reason = 'no_worker' order by queue, serve_key limit 1)
     union all

@@ -10,7 +10,12 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::batch::Flushed, fleet::maintenance::Runnable, tenants::scope::TenantScope};
+use crate::{
+    Store, StoreError,
+    database::batch::Flushed,
+    fleet::maintenance::{PART, Runnable},
+    tenants::scope::TenantScope,
+};
 use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
 
 /// Most executions that one statement hands slots to.
@@ -20,8 +25,6 @@ const MAX_KEYS: i64 = 500;
 /// Most old keys that one statement looks at, and most statements of one call.
 const IDLE_KEYS: i64 = 1_000;
 const IDLE_ROUNDS: usize = 50;
-/// Pages of one part of a table that is read in parts.
-pub(crate) const PART: i64 = 200;
 /// Lines, and slots, that one look of a net examines.
 const LINES: i64 = 10;
 const SLOTS: i64 = 30;
@@ -111,9 +114,9 @@ impl Store {
         freed.iter().map(|_| Flushed::Done(Ok(std::mem::take(&mut woken)))).collect()
     }
 
-    /// Wakes executions that wait for a deleted limit, and hands over the free slots that are waited for, of the
-    /// lines after `after`: a net, because what frees a slot hands it over. Returns the executions that it woke, and the
-    /// last line that it looked at; none after the last of all.
+    /// Wakes executions that wait for a deleted limit, and hands over the free slots that are waited for, of the lines
+    /// after `after`: a net, because what frees a slot hands it over. Returns the executions that it woke, and the last
+    /// line that it looked at; none after the last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -133,9 +136,9 @@ impl Store {
         Ok((woken, last))
     }
 
-    /// Clears slots of executions that have no right to them, among those after the execution `after`: a net, because the
-    /// statement that ends a lease clears its slots. Returns the last execution that it looked at; none after the last of
-    /// all.
+    /// Clears slots of executions that have no right to them, among those after the execution `after`: a net, because
+    /// the statement that ends a lease clears its slots. Returns the last execution that it looked at; none after the
+    /// last of all.
     ///
     /// # Errors
     /// Postgres is unavailable.

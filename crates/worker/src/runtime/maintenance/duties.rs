@@ -26,8 +26,8 @@ use crate::deps::Deps;
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
 /// Maximum portions of idempotency keys deleted at a time.
 const KEYS_PORTIONS: usize = 100;
-/// Decisions that one look examines, and the age up to which the first look does so: longer than any pause of the sweep.
-/// An older one wakes at its `wait_until`, which is never later than the next expiry.
+/// Decisions that one look examines, and the age up to which the first look does so: longer than any pause of the
+/// sweep. An older one wakes at its `wait_until`, which is never later than the next expiry.
 const DECISIONS: i64 = 100;
 const DECIDED_WINDOW: Duration = Duration::from_secs(3_600);
 /// Runnable executions counted per queue for metrics and wake-ups.

@@ -1,7 +1,7 @@
 //! Takes the duties that are due and runs them side by side, few at a time. It knows no duty.
 //!
-//! A duty that is slow, fails or panics delays no other (core-rules 28): timers wait for no place, the others share some,
-//! and one that is still under way is not taken again. What a duty holds up by its locks it holds up for
+//! A duty that is slow, fails or panics delays no other (core-rules 28): timers wait for no place, the others share
+//! some, and one that is still under way is not taken again. What a duty holds up by its locks it holds up for
 //! `database.lock_timeout_seconds`.
 
 use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
