@@ -21,10 +21,10 @@ use super::{
     schedule::Random,
 };
 
-/// Pause between two submits, in seconds at a rate of one submit a second.
-const SUBMIT_PAUSE: f64 = 0.5;
+/// Submits for each of the tenant under audit.
+const SUBMITS: f64 = 0.5;
 /// Pause between two changes of webhooks, sessions and schedules.
-const CHANGE_PAUSE: Duration = Duration::from_millis(200);
+const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 /// Most executions whose end is looked after at the end of the load.
 const REMEMBERED: usize = 5_000;
 /// Address that nothing listens on: its deliveries fail.
@@ -86,7 +86,7 @@ impl Hostile {
     /// Submits slow executions. Returns the ids of the newest.
     async fn submits(&self, end: CancellationToken) -> Vec<String> {
         let mut ids = Vec::new();
-        let pause = Duration::from_secs_f64(SUBMIT_PAUSE / self.rate.max(1.0) * 2.0);
+        let pause = Duration::from_secs_f64(1.0 / (self.rate * SUBMITS).max(0.5));
         while end.run_until_cancelled(sleep(pause)).await.is_some() {
             let body = json!({ "agent": HOSTILE, "input": { "prompt": SLOW_MARK } });
             let stored = self.send(Method::POST, "/v1/executions", &body).await;
