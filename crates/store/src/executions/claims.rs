@@ -56,6 +56,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or its answer is late. If the claim was committed nevertheless, the worker's
     /// reconciliation releases it.
+    #[expect(clippy::too_many_lines, reason = "one statement with its parameters and its rows")]
     pub async fn claim(&self, request: &ClaimRequest<'_>, bounds: &ClaimBounds) -> Result<Claims, StoreError> {
         let newcomers = match request.tenants {
             ClaimFor::AnyTenant => Vec::new(),

@@ -132,6 +132,7 @@ impl Fold {
     ///
     /// # Errors
     /// A step cannot be read.
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of step")]
     pub(super) fn add(&mut self, turn: &Turn, steps: &[JournalStep]) -> Result<(), StoreError> {
         if turn.is_rolled_back {
             return self.note_effects(turn, steps.iter(), WITHDRAWN);
