@@ -3,6 +3,8 @@
 //! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
 //! (core-rules 16). The statements are fixed; only the choice between them is made here. Filters that a path does
 //! not use are checked row by row.
+//!
+//! The file is long because each access path of the list is a statement of its own.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
