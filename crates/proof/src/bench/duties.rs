@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::ensure;
-use chrono::Utc;
 use futures::future::BoxFuture;
 use longhaul_command::{Context, Exit, output};
 use longhaul_shared::{config::Config, domain::TenantId};
@@ -86,9 +85,9 @@ pub(super) async fn run(args: DutiesArgs, context: &Context) -> anyhow::Result<E
     let store =
         Store::open(StoreOptions { max_connections: 1, ..StoreOptions::of_config(&config, "longhaul-bench")? })?;
     store.migrate().await?;
-    let started = Utc::now();
+    let started = Instant::now();
     store.fill_with_not_due(args.rows.into()).await?;
-    let filled = (Utc::now() - started).num_seconds();
+    let filled = started.elapsed().as_secs();
     let read = measure(&store, &config).await?;
     if context.json {
         output::json(&json!({
