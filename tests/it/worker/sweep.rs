@@ -31,8 +31,8 @@ async fn failing_duty_does_not_stop_the_others() {
 
 /// Duties with their last run: when they were taken, and whether they have ended.
 async fn runs(fleet: &Fleet) -> Vec<Value> {
-    let runs =
-        "select jsonb_agg(jsonb_build_object('duty', duty, 'at', extract(epoch from taken_at))) from sweep_duties";
+    let runs = "select coalesce(jsonb_agg(jsonb_build_object('duty', duty, 'at', extract(epoch from taken_at))), '[]')
+        from sweep_duties";
     fleet.json(runs).await.as_array().cloned().unwrap_or_default()
 }
 

@@ -468,6 +468,16 @@ impl Store {
             rows.into_iter().filter_map(|row| Some((WaitReason::parse(&row.wait_reason)?, row.n.unsigned_abs())));
         Ok((counts.collect(), self.next_part("parked", part).await?))
     }
+
+    /// The part of a table after this one; the first, after the last.
+    pub(crate) async fn next_part(&self, table: &str, part: i64) -> Result<i64, StoreError> {
+        let pages = sqlx::query_scalar!(
+            r#"select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint as "pages!""#,
+            table,
+        );
+        let next = part + PART;
+        Ok(if next < pages.fetch_one(&self.pool).await? { next } else { 0 })
+    }
 }
 
 /// Signs of trouble shown by metrics.

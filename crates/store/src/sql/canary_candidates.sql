@@ -4,11 +4,16 @@ select g.tenant_id, g.definition_version_id, g.agent_version_id, g.died_builds, 
     held.id as "held_id?", held.serve_key as "held_serve_key?"
 from quarantine_groups g
 left join lateral (
-    select q.execution_id from quarantine q
-    where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
-        and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
-        and not q.is_child and q.deadline_at > longhaul_now()
-    order by q.execution_id
+    select waiting.execution_id from (
+        select q.execution_id from quarantine q
+        where q.tenant_id = g.tenant_id and q.definition_version_id = g.definition_version_id
+            and q.agent_version_id = g.agent_version_id and q.released_as is null and q.withdrawn_at is null
+            and not q.is_child and q.deadline_at > longhaul_now()
+        order by q.deadline_at
+        limit 50
+    ) waiting
+    -- The oldest: a retry that killed its worker comes after those not tried yet.
+    order by waiting.execution_id
     limit 1
 ) first on true
 left join lateral (

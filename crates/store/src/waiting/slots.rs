@@ -291,16 +291,6 @@ impl Store {
         self.next_part("tenant_usage", part).await
     }
 
-    /// The part of a table after this one; the first, after the last.
-    pub(crate) async fn next_part(&self, table: &str, part: i64) -> Result<i64, StoreError> {
-        let pages = sqlx::query_scalar!(
-            r#"select pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint as "pages!""#,
-            table,
-        );
-        let next = part + PART;
-        Ok(if next < pages.fetch_one(&self.pool).await? { next } else { 0 })
-    }
-
     /// Sets an operator's limit on the executions of `tenant`, or of all tenants. It holds from the next claim
     /// on; executions that it now admits become runnable.
     ///
