@@ -170,7 +170,8 @@ select pg_temp.id(32, g), pg_temp.id(0, 0), 'a', '', pg_temp.id(32, g), '\x00', 
     now()
 from generate_series(1, pg_temp.n()) g;
 
--- Schedules and their history, projects that run and that wait for their turn.
+-- Schedules and their history. Projects: of each tenant ten that run, which is as many as may, and ten that wait for
+-- their turn.
 insert into schedules (id, tenant_id, key, spec, created_at, updated_at, anchored_at, next_fire_at)
 select pg_temp.id(33, g), pg_temp.id(0, 0), g, '{}', now(), now(), now(), pg_temp.soon()
 from generate_series(1, pg_temp.n()) g;
@@ -181,8 +182,8 @@ insert into projects (
     id, tenant_id, name, goal, agent_key, execution_strategy, max_parallel_tasks, needs_approval, queue, metadata,
     created_at, deadline_at, status, line_at
 )
-select pg_temp.id(34 + kind.kind, g), pg_temp.id(3, g), 'n', 'g', 'a', 'dag', 1, false, 'default', '{}', now(),
-    pg_temp.soon(), kind.status, case when kind.kind = 1 then now() end
+select pg_temp.id(34 + kind.kind, g), pg_temp.id(3, (g - 1) / 10), 'n', 'g', 'a', 'dag', 1, false, 'default', '{}',
+    now(), pg_temp.soon(), kind.status, case when kind.kind = 1 then now() end
 from (values (0, 'in_progress'), (1, 'approved')) as kind (kind, status), generate_series(1, pg_temp.n()) g;
 
 -- Ends that were reacted to in vain, and are tried again later.
