@@ -515,7 +515,10 @@ impl Store {
                     )
                     + (select count(*) from schedule_firings where state in ('queued', 'ended'))
                     + (select count(*) from ends)
-                    + (select count(*) from webhook_deliveries where next_at is not null) as "open!",
+                    + (
+                        select count(*) from webhook_deliveries d join webhook_endpoints w on w.id = d.endpoint_id
+                        where d.next_at is not null and w.failing_since is null
+                    ) as "open!",
                 count(*) as "all!"
             from executions
             "#
