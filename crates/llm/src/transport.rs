@@ -399,7 +399,7 @@ pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_fairness::{FairShare, Share};
+    use longhaul_fairness::FairShare;
     use longhaul_shared::domain::TenantId;
     use std::time::Duration;
 

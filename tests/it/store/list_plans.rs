@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta};
 use longhaul_api::openapi;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_shared::domain::{
     ExecutionId, ExecutionStatus, ProjectStatus, RequestKind, RequestState, SessionId, TenantId, WaitReason,
 };
@@ -206,7 +207,7 @@ fn of_executions(filter: &str) -> ListFilter {
         "failure_code" => ListFilter { failure_code: nobody(), ..base },
         "queue" => ListFilter { queue: nobody(), ..base },
         "metadata" => ListFilter { metadata: Some(json!({"customer": "nobody"})), ..base },
-        "created_after" => ListFilter { created_after: Some(Utc::now()), ..base },
+        "created_after" => ListFilter { created_after: Some(SystemClock::new().now()), ..base },
         "created_before" => ListFilter { created_before: Some(DateTime::UNIX_EPOCH), ..base },
         "parent" => ListFilter { parent: Some(ExecutionId(Uuid::nil())), ..base },
         "root" => ListFilter { root: Some(ExecutionId(Uuid::nil())), ..base },
@@ -230,8 +231,8 @@ fn of_audit(filter: &str) -> AuditFilter {
         "actor" => AuditFilter { actor: Some(Uuid::nil()), ..base },
         "route" => AuditFilter { route: nobody(), ..base },
         "target" => AuditFilter { target: nobody(), ..base },
-        "since" => AuditFilter { since: Some(Utc::now()), ..base },
-        "until" => AuditFilter { until: Some(Utc::now() - TimeDelta::days(9)), ..base },
+        "since" => AuditFilter { since: Some(SystemClock::new().now()), ..base },
+        "until" => AuditFilter { until: Some(SystemClock::new().now() - TimeDelta::days(9)), ..base },
         _ => base,
     }
 }
