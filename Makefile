@@ -32,7 +32,9 @@ test: bootstrap ## all tests
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
 	@cargo run --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json \
 		--with sessions,approvals,budgets,children,memory,projects,schedules,webhooks \
-		--faults kill-worker,pause-worker,partition-worker,rolling-restart,kill-api,pause-api,redis-restart,redis-flush,redis-pause,postgres-restart,postgres-pause,end-sessions,cut-connections,lose-replies,double-wakeups,drop-wakeups,model-outage
+		--faults kill-worker,pause-worker,partition-worker,rolling-restart,kill-api,pause-api \
+		--faults redis-restart,redis-flush,redis-pause,postgres-restart,postgres-pause,end-sessions \
+		--faults cut-connections,lose-replies,double-wakeups,drop-wakeups,model-outage
 
 lint: ## formatting and clippy, as CI runs them
 	@cargo fmt --all --check

@@ -47,7 +47,7 @@ use crate::{
     contract::Platform,
     credentials,
     deps::{Deps, Versions},
-    runtime::reactions::REACTORS,
+    runtime::reactions::Reactors,
 };
 
 /// Errors that prevent building a worker. All are found before the worker registers.
@@ -389,7 +389,7 @@ impl WorkerBuilder {
             journal_format: self.journal_format,
             max_running_projects: config.projects.max_running,
             ended: watch::Sender::default(),
-            reacting: Semaphore::new(REACTORS),
+            reactors: Reactors::default(),
             loading: Semaphore::new(config.worker.journal_loads_max),
         };
         Ok(Worker { deps, config, agents: self.agents, skills: self.skills, has })

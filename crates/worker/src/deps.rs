@@ -20,7 +20,10 @@ use longhaul_store::{
 };
 use tokio::sync::{Semaphore, watch};
 
-use crate::{contract::Platform, runtime::held_leases::HeldLeases};
+use crate::{
+    contract::Platform,
+    runtime::{held_leases::HeldLeases, reactions::Reactors},
+};
 
 /// Pairs of definition and agent versions cached in memory. Versions are immutable, so entries never go stale.
 const MAX_VERSIONS: usize = 10_000;
@@ -49,7 +52,7 @@ pub(crate) struct Deps {
     /// Told when this process has ended something that a reaction may follow.
     pub(crate) ended: watch::Sender<()>,
     /// Limits the reactions at a time: the pool has few connections.
-    pub(crate) reacting: Semaphore,
+    pub(crate) reactors: Reactors,
     /// Limits concurrent journal loads, so that a mass takeover does not load thousands at once (core-rules 4).
     pub(crate) loading: Semaphore,
 }

@@ -31,7 +31,8 @@ async fn count(world: &World, query: &'static str) -> i64 {
 async fn endpoint(world: &World) -> Uuid {
     sqlx::query_scalar(
         "insert into webhook_endpoints (id, tenant_id, url, types, created_at)
-         values (gen_random_uuid(), $1, 'http://127.0.0.1/', '{execution.finished,execution.failed,question.asked}', now())
+         values (gen_random_uuid(), $1, 'http://127.0.0.1/', '{execution.finished,execution.failed,question.asked}',
+             now())
          returning id",
     )
     .bind(world.tenant.0)
@@ -244,7 +245,8 @@ async fn locked_session_passes_its_turn_later() {
              insert into parked (execution_id, tenant_id, wait_reason, wait_until)
              values ($4, $2, 'concurrency_limit', now() + interval '1 day')
          )
-         update executions set session_id = $1, wait_reason = case when id = $4 then 'concurrency_limit' else wait_reason end
+         update executions
+         set session_id = $1, wait_reason = case when id = $4 then 'concurrency_limit' else wait_reason end
          where id in ($3, $4)",
     )
     .bind(session.0)

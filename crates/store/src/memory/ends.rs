@@ -22,7 +22,8 @@ impl Store {
             return Ok(());
         }
         sqlx::query!(
-            "update memory_sources set check_at = longhaul_now() where id = $1 and noted > taken and check_at is not null",
+            "update memory_sources set check_at = longhaul_now()
+             where id = $1 and noted > taken and check_at is not null",
             ended.id,
         )
         .execute(&mut *transaction)

@@ -27,7 +27,8 @@ impl Store {
         }
         let next = sqlx::query!(
             "select next.id, next.queue
-             from executions ended join sessions s on s.id = ended.session_id join executions next on next.id = s.running
+             from executions ended
+                 join sessions s on s.id = ended.session_id join executions next on next.id = s.running
              where ended.id = $1 and next.wait_reason = 'worker'",
             ended.id,
         )

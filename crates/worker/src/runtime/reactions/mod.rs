@@ -24,7 +24,7 @@ use longhaul_store::{
     ends::{Line, Reaction, Subject},
 };
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::deps::Deps;
 
@@ -39,14 +39,28 @@ const REACTIONS: [(Reaction, React); 5] = [
 
 type React = for<'a> fn(&'a Deps, &'a Subject) -> BoxFuture<'a, Result<(), StoreError>>;
 
-/// Rows of a reaction in one look.
+/// Rows of a reaction in one look, and looks in one go: the duty, or the next end, goes on.
 const PORTION: i64 = 500;
-/// Subjects of a reaction at a time, and of all reactions of a process: each takes a connection of the pool.
+const PORTIONS: usize = 20;
+/// Subjects of all reactions of a process at a time, in each line: each takes a connection of the pool.
 const AT_A_TIME: usize = 2;
-pub(crate) const REACTORS: usize = 2;
+const AGAIN_AT_A_TIME: usize = 1;
 /// Time for a subject. One that takes longer goes to the second line, where it has more.
 const TIME: Duration = Duration::from_secs(2);
 const TIME_AGAIN: Duration = Duration::from_secs(30);
+
+/// The reactions of a process at a time. The lines share nothing, so that the first never waits for the second.
+#[derive(Debug)]
+pub(crate) struct Reactors {
+    first: Semaphore,
+    again: Semaphore,
+}
+
+impl Default for Reactors {
+    fn default() -> Self {
+        Self { first: Semaphore::new(AT_A_TIME), again: Semaphore::new(AGAIN_AT_A_TIME) }
+    }
+}
 
 /// Reacts whenever this process has ended something.
 pub(super) async fn follow(deps: &Deps, ended: watch::Receiver<()>) {
@@ -72,16 +86,16 @@ pub(super) async fn react_to_ends(deps: &Deps, line: Line) -> Result<(), StoreEr
 
 /// Reacts until less than a whole portion is due.
 async fn react(deps: &Deps, (reaction, react): &(Reaction, React), line: Line) -> Result<(), StoreError> {
-    let time = match line {
-        Line::First => TIME,
-        Line::Again => TIME_AGAIN,
+    let (reactors, time) = match line {
+        Line::First => (&deps.reactors.first, TIME),
+        Line::Again => (&deps.reactors.again, TIME_AGAIN),
     };
-    loop {
+    for _ in 0..PORTIONS {
         let due = deps.store.due_ends(*reaction, line, PORTION).await?;
         let rows: usize = due.iter().map(|subject| subject.rows.len()).sum();
         stream::iter(&due)
             .for_each_concurrent(AT_A_TIME, |subject| async move {
-                let Ok(_permit) = deps.reacting.acquire().await else { return };
+                let Ok(_permit) = reactors.acquire().await else { return };
                 let reacted = tokio::time::timeout(time, react(deps, subject)).await;
                 let reacted = reacted.unwrap_or(Err(StoreError::TimedOut(time)));
                 if let Err(error) = settle(deps, *reaction, subject, reacted).await {
@@ -90,9 +104,10 @@ async fn react(deps: &Deps, (reaction, react): &(Reaction, React), line: Line) -
             })
             .await;
         if (rows as i64) < PORTION {
-            return Ok(());
+            break;
         }
     }
+    Ok(())
 }
 
 /// Puts off what is left of a subject.
