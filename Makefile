@@ -27,8 +27,8 @@ test: bootstrap ## all tests
 	@sh deploy/browser.sh
 	@RUST_TEST_THREADS=$$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) cargo test --workspace --no-fail-fast
 
-# Every fault but a promotion once, without the hostile tenant, whatever that takes, in the dev profile: the bars in seconds are not checked
-# (docs/reference/verify.md).
+# Every fault but a promotion once, without the hostile tenant, whatever that takes, in the dev profile: the bars in
+# seconds are not checked (docs/reference/verify.md).
 verify: bootstrap ## kill, pause and restart a fleet in every way, and prove that nothing was lost or done twice
 	@cargo run --bin longhaul -- verify --rate 5 --seed 1 --timing false --report target/verify.json \
 		--with sessions,approvals,budgets,children,memory,projects,schedules,webhooks \
