@@ -41,6 +41,8 @@ const TELL_AT_ONCE: i64 = 500;
 /// Interval of giving up and deleting deliveries, and their number at a time.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 const TIDY_AT_ONCE: i64 = 10_000;
+/// Portions of the deliveries of deleted endpoints removed at a time.
+const REMOVALS: usize = 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookOptions {
@@ -196,9 +198,17 @@ impl Delivery {
     }
 
     async fn tidy(&self) {
-        match self.store.trouble().on_one_server(self.store.tidy_deliveries(TIDY_AT_ONCE)).await {
-            Ok(given_up) => metrics::webhooks_given_up(given_up),
-            Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
+        let tidying = async {
+            metrics::webhooks_given_up(self.store.tidy_deliveries(TIDY_AT_ONCE).await?);
+            for _ in 0..REMOVALS {
+                if self.store.remove_deliveries(TIDY_AT_ONCE).await? < TIDY_AT_ONCE {
+                    break;
+                }
+            }
+            Ok::<(), StoreError>(())
+        };
+        if let Err(error) = self.store.trouble().on_one_server(tidying).await {
+            tracing::warn!(%error, "old deliveries of webhooks were not tidied");
         }
     }
 }

@@ -114,7 +114,7 @@ const EDGES: [(&str, &[&str]); 24] = [
     ),
     ("page", &["fairness", "shared"]),
     ("oidc", &["shared"]),
-    ("webhooks", &["fairness", "shared", "store"]),
+    ("webhooks", &["shared", "store"]),
     ("api", &["fairness", "sdk", "shared", "contract", "store", "retrieval", "files", "oidc", "page", "webhooks"]),
     ("sandbox", &["fairness"]),
     ("embedded", &[]),

@@ -123,3 +123,27 @@ async fn only_chosen_types_of_the_own_tenant_are_told() {
     }
     assert_eq!(stranger.get(&path).await.status, 200);
 }
+
+#[tokio::test]
+async fn deleted_webhook_loses_its_deliveries_in_portions() {
+    let (api, receiver) = (api().await, Receiver::start().await);
+    let (webhook, _) = create(&api, &receiver.url, json!({})).await;
+    let (kept, _) = create(&api, &receiver.url, json!({})).await;
+    for _ in 0..5 {
+        end_one(&api).await;
+    }
+    assert_eq!(api.acme.delete(&webhook).await.status, 204);
+    assert_eq!(api.acme.get(&webhook).await.error(), (404, "not_found"));
+    let mut removed = Vec::new();
+    for _ in 0..4 {
+        removed.push(api.store.remove_deliveries(2).await.unwrap());
+    }
+    assert_eq!(removed, [2, 2, 1, 0]);
+    assert_eq!(deliveries(&api, &kept).await.len(), 5, "those of another endpoint stay");
+    let left: (i64, i64) =
+        sqlx::query_as("select (select count(*) from webhook_deliveries), (select count(*) from removed_webhooks)")
+            .fetch_one(&api.db.pool)
+            .await
+            .unwrap();
+    assert_eq!(left, (5, 0));
+}

@@ -6,7 +6,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
 use super::{EndpointOf, EventType};
-use crate::{Store, StoreError, database::list_plan::begin_list};
+use crate::{Store, StoreError, database::plans::begin_list};
 
 /// Most deliveries that one request sends again.
 const MAX_REDELIVERED: i64 = 10_000;
@@ -161,6 +161,34 @@ impl Store {
         .execute(&self.pool)
         .await?;
         Ok(done.rows_affected())
+    }
+
+    /// Removes up to `limit` deliveries of a deleted endpoint. Returns their number; fewer than `limit` if none of this
+    /// endpoint is left.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn remove_deliveries(&self, limit: i64) -> Result<i64, StoreError> {
+        let removed = sqlx::query_scalar!(
+            r#"
+            with removed as materialized (
+                select endpoint_id from removed_webhooks order by endpoint_id limit 1 for update skip locked
+            ),
+            portion as materialized (
+                select d.id from removed r join webhook_deliveries d on d.endpoint_id = r.endpoint_id limit $1
+            ),
+            gone as (
+                delete from webhook_deliveries d using portion p where d.id = p.id
+            ),
+            done as (
+                delete from removed_webhooks w using removed r
+                where w.endpoint_id = r.endpoint_id and (select count(*) from portion) < $1
+            )
+            select count(*) as "n!" from portion
+            "#,
+            limit,
+        );
+        Ok(removed.fetch_one(&self.pool).await?)
     }
 
     /// Gives up deliveries whose time is over, and deletes up to `limit` that are over and older than 14 days. Returns

@@ -247,14 +247,22 @@ impl Store {
         Ok(number)
     }
 
-    /// Deletes an endpoint with its deliveries. Returns false if the tenant has no such endpoint.
+    /// Deletes an endpoint; [`Store::remove_deliveries`] removes its deliveries. Returns false if the tenant has no such
+    /// endpoint.
     ///
     /// # Errors
     /// Postgres is unavailable.
     pub async fn delete_webhook(&self, of: EndpointOf) -> Result<bool, StoreError> {
-        let done = sqlx::query!("delete from webhook_endpoints where id = $1 and tenant_id = $2", of.id, of.tenant.0)
-            .execute(&self.pool)
-            .await?;
+        let done = sqlx::query!(
+            "with gone as (
+                 delete from webhook_endpoints where id = $1 and tenant_id = $2 returning id
+             )
+             insert into removed_webhooks (endpoint_id) select id from gone",
+            of.id,
+            of.tenant.0,
+        )
+        .execute(&self.pool)
+        .await?;
         Ok(done.rows_affected() == 1)
     }
 }
