@@ -8,7 +8,12 @@ use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Postgres, Transaction};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, executions::list_filter::uuid_floor, tenants::scope::TenantScope};
+use crate::{
+    Store, StoreError,
+    database::plans::{Plans, plan_along_indexes},
+    executions::list_filter::uuid_floor,
+    tenants::scope::TenantScope,
+};
 use longhaul_sdk::Usd;
 use longhaul_shared::domain::ExecutionId;
 
@@ -123,13 +128,7 @@ impl Store {
         sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *transaction).await?;
         // No statement may read a table, or an index of all tenants, from end to end, whatever the planner believes
         // (docs/adr/0024-plans-of-a-quiet-hour.md).
-        sqlx::query!(
-            "select set_config('plan_cache_mode', 'force_generic_plan', true) as plans,
-                 set_config('enable_seqscan', 'off', true) as scans,
-                 set_config('enable_bitmapscan', 'off', true) as bitmaps"
-        )
-        .fetch_one(&mut *transaction)
-        .await?;
+        plan_along_indexes(&mut transaction, Plans::Generic).await?;
         let mut reader = UsageReader { transaction, tenants: reach.ids(), bounds };
         let covered_since = reader.covered_since(span).await?;
         let covered = UsageSpan { since: covered_since, ..span };

@@ -150,7 +150,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        self.each_apart(WAKE_DUE, &due, |ids| self.wake_those(ids)).await
+        self.each_id_apart(WAKE_DUE, &due, |ids| self.wake_those(ids)).await
     }
 
     async fn wake_those(&self, ids: Vec<Uuid>) -> Result<Vec<Runnable>, StoreError> {
@@ -179,7 +179,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        self.each_apart(END_OVERDUE, &due, |ids| self.end_late(ids, Vec::new(), Duration::ZERO)).await
+        self.each_id_apart(END_OVERDUE, &due, |ids| self.end_late(ids, Vec::new(), Duration::ZERO)).await
     }
 
     /// Ends those of these held executions whose `active_until` passed by more than `grace`.
@@ -191,7 +191,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        self.each_apart(END_OVERDUE, &ids, |ids| self.end_late(Vec::new(), ids, grace)).await
+        self.each_id_apart(END_OVERDUE, &ids, |ids| self.end_late(Vec::new(), ids, grace)).await
     }
 
     /// Up to `limit` held executions whose `active_until` passed by more than `grace`, of workers whose renewals

@@ -34,6 +34,13 @@ pub struct SetAside {
     pub attempts: i32,
 }
 
+/// Result of an act on items of which some may have been set aside.
+#[derive(Debug)]
+pub(crate) struct Apart<T> {
+    pub(crate) done: Vec<T>,
+    pub(crate) set_aside: u64,
+}
+
 impl Store {
     /// Records that an item could not be handled, and logs it.
     ///
@@ -68,6 +75,23 @@ impl Store {
         Ok(())
     }
 
+    /// [`Self::each_apart`], of items whose tenants are not known.
+    ///
+    /// # Errors
+    /// An error that is not about an item.
+    pub(crate) async fn each_id_apart<T, F>(
+        &self,
+        what: &str,
+        ids: &[Uuid],
+        act: impl Fn(Vec<Uuid>) -> F,
+    ) -> Result<Vec<T>, StoreError>
+    where
+        F: Future<Output = Result<Vec<T>, StoreError>>,
+    {
+        let items: Vec<(Uuid, Option<TenantId>)> = ids.iter().map(|id| (*id, None)).collect();
+        Ok(self.each_apart(what, &items, act).await?.done)
+    }
+
     /// Acts on items together, in halves if the database refuses one of them; that one is set aside alone.
     ///
     /// # Errors
@@ -75,26 +99,30 @@ impl Store {
     pub(crate) async fn each_apart<T, F>(
         &self,
         what: &str,
-        items: &[Uuid],
+        items: &[(Uuid, Option<TenantId>)],
         act: impl Fn(Vec<Uuid>) -> F,
-    ) -> Result<Vec<T>, StoreError>
+    ) -> Result<Apart<T>, StoreError>
     where
         F: Future<Output = Result<Vec<T>, StoreError>>,
     {
-        let mut done = Vec::new();
+        let mut apart = Apart { done: Vec::new(), set_aside: 0 };
         let mut parts = if items.is_empty() { Vec::new() } else { vec![items] };
         while let Some(part) = parts.pop() {
-            match (act(part.to_vec()).await, part) {
-                (Ok(some), _) => done.extend(some),
+            let ids = part.iter().map(|(id, _)| *id).collect();
+            match (act(ids).await, part) {
+                (Ok(some), _) => apart.done.extend(some),
                 (Err(error), _) if !error.is_about_item() => return Err(error),
-                (Err(error), [one]) => self.set_aside(what, *one, None, &error).await?,
+                (Err(error), [(id, tenant)]) => {
+                    self.set_aside(what, *id, *tenant, &error).await?;
+                    apart.set_aside += 1;
+                }
                 (Err(_), _) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
             }
         }
-        Ok(done)
+        Ok(apart)
     }
 
     /// Removes the record of an item that was handled after all.

@@ -241,47 +241,33 @@ impl Store {
         }
     }
 
-    /// Deletes items, and where that fails, each half of them by itself. One that alone fails is set aside. Returns the
-    /// numbers of those that are gone, and of those set aside.
+    /// Deletes items; one that alone fails is set aside. Returns the numbers of those that are gone, and of those set
+    /// aside.
     async fn remove_apart(
         &self,
         part: Part,
         items: &[OldItem],
         before: DateTime<Utc>,
     ) -> Result<(u64, u64), StoreError> {
-        let (mut gone, mut aside, mut portions) = (0, 0, vec![items]);
-        while let Some(portion) = portions.pop() {
-            let ids: Vec<Uuid> = portion.iter().map(|item| item.id).collect();
-            match (self.remove(part, &ids, before).await, portion) {
-                (Ok(deleted), _) => gone += deleted,
-                (Err(error), [item]) if error.is_about_item() => {
-                    self.set_aside(part.name(), item.id, Some(TenantId(item.tenant_id)), &error).await?;
-                    aside += 1;
-                }
-                (Err(error), _) if error.is_about_item() => {
-                    let (first, second) = portion.split_at(portion.len() / 2);
-                    portions.extend([second, first]);
-                }
-                (Err(error), _) => return Err(error),
-            }
-        }
-        Ok((gone, aside))
+        let items: Vec<_> = items.iter().map(|item| (item.id, Some(TenantId(item.tenant_id)))).collect();
+        let apart = self.each_apart(part.name(), &items, |ids| self.remove(part, ids, before)).await?;
+        Ok((apart.done.into_iter().sum(), apart.set_aside))
     }
 
     /// Deletes those of these items that are still as old. Returns their number.
-    async fn remove(&self, part: Part, ids: &[Uuid], before: DateTime<Utc>) -> Result<u64, StoreError> {
+    async fn remove(&self, part: Part, ids: Vec<Uuid>, before: DateTime<Utc>) -> Result<Vec<u64>, StoreError> {
         let gone = match part {
             Part::Sessions => {
-                sqlx::query_file_scalar!("src/sql/prune_sessions.sql", ids, before).fetch_one(&self.pool).await?
+                sqlx::query_file_scalar!("src/sql/prune_sessions.sql", &ids, before).fetch_one(&self.pool).await?
             }
             Part::Executions => {
-                sqlx::query_file_scalar!("src/sql/prune.sql", ids, before).fetch_one(&self.pool).await?
+                sqlx::query_file_scalar!("src/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?
             }
-            Part::Projects => self.delete_ended_projects(ids, Some(before)).await?,
+            Part::Projects => self.delete_ended_projects(&ids, Some(before)).await?,
             // Nothing is deleted of them.
             Part::Transcripts => 0,
         };
-        Ok(gone.unsigned_abs())
+        Ok(vec![gone.unsigned_abs()])
     }
 
     async fn ended_before(&self, retention: Retention) -> Result<DateTime<Utc>, StoreError> {

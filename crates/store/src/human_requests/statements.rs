@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Store, StoreError,
-    database::{batch::Flushed, list_plan::begin_list},
+    database::{batch::Flushed, plans::begin_list},
     executions::lease_state::lease_state,
     fleet::maintenance::Runnable,
     history::journal::Hash,
@@ -317,7 +317,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        self.each_apart(EXPIRE, &due, |ids| self.expire_those(ids)).await
+        self.each_id_apart(EXPIRE, &due, |ids| self.expire_those(ids)).await
     }
 
     async fn expire_those(&self, ids: Vec<Uuid>) -> Result<Vec<Runnable>, StoreError> {

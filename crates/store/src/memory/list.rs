@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
 
 /// An episode.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
-use crate::StoreError;
+use crate::{
+    StoreError,
+    database::plans::{Plans, plan_along_indexes},
+};
 
 /// A locked project. [`Self::save`] writes it back.
 #[derive(Debug)]
@@ -79,12 +82,7 @@ impl Counts {
 /// project has few tasks (docs/adr/0024-plans-of-a-quiet-hour.md).
 pub(super) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
     let mut transaction = pool.begin().await?;
-    sqlx::query!(
-        "select set_config('plan_cache_mode', 'force_generic_plan', true) as plans,
-             set_config('enable_seqscan', 'off', true) as scans, set_config('enable_bitmapscan', 'off', true) as bitmaps"
-    )
-    .fetch_one(&mut *transaction)
-    .await?;
+    plan_along_indexes(&mut transaction, Plans::Generic).await?;
     Ok(transaction)
 }
 

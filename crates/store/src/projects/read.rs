@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::locked::snapshot;
-use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
 
 /// A project.
 #[derive(Debug, Clone, PartialEq)]

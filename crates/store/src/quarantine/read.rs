@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::list_plan::begin_list, tenants::scope::TenantScope};
+use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
 use longhaul_shared::domain::{ExecutionId, TenantId};
 
 /// An execution that killed its workers.

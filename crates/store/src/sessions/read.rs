@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::list_plan::begin_list,
+    database::plans::begin_list,
     executions::budgets::Caps,
     executions::submit::Idempotency,
     history::erasure::{Erased, Erasure},

@@ -9,7 +9,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::scope::TenantScope;
-use crate::{Store, StoreError, database::list_plan::begin_list};
+use crate::{Store, StoreError, database::plans::begin_list};
 
 /// Rows deleted by one statement.
 const BATCH: i64 = 10_000;
