@@ -47,7 +47,7 @@ use crate::{
     contract::Platform,
     credentials,
     deps::{Deps, Versions},
-    runtime::reactions::Reactors,
+    runtime::reactions::reactors::Reactors,
 };
 
 /// Errors that prevent building a worker. All are found before the worker registers.

@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     contract::Platform,
-    runtime::{held_leases::HeldLeases, reactions::Reactors},
+    runtime::{held_leases::HeldLeases, reactions::reactors::Reactors},
 };
 
 /// Pairs of definition and agent versions cached in memory. Versions are immutable, so entries never go stale.

@@ -45,7 +45,7 @@ impl Statement {
             Self::Record => "set lease_write = item.write",
             Self::Conclude => "set status = v.status, wait_reason = v.wait_reason",
             Self::Reap => "then 'crash_loop'",
-            Self::WakeDue => "from parked, now where wait_until <= now.now",
+            Self::WakeDue => "any ($1) and wait_until <= longhaul_now()",
             Self::FoldCounts => "longhaul.fold_counts",
         }
     }

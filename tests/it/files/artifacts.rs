@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::{Draw, PNG, PNG_BASE64, Service};
 
+const AGE: Duration = Duration::from_secs(31 * 24 * 3_600);
 const JPEG: &[u8] = b"\xff\xd8\xff\xe0jpeg";
 
 /// Names, types and sizes of an execution's artifacts.
@@ -118,7 +119,7 @@ async fn pruned_execution_takes_its_files_along() {
     worker.drain().await;
     service.fleet.advance(Duration::from_secs(40 * 24 * 3_600)).await;
     assert_eq!(bodies(&service).await, 1, "the upload has expired, the execution is there");
-    let retention = Retention::new(Duration::from_secs(31 * 24 * 3_600)).unwrap();
+    let retention = Retention::new(AGE).unwrap();
     assert_eq!(service.fleet.store.prune(retention).await.unwrap().executions, 1);
     assert_eq!(bodies(&service).await, 0);
 }
@@ -177,11 +178,10 @@ async fn session_keeps_files_longer_than_its_executions() {
         let id = sent.body["execution_id"].as_str().unwrap().parse().unwrap();
         service.fleet.publisher.wake("default", id, None);
         assert_eq!(service.fleet.ended(id).await["status"], "FINISHED");
-        id
     };
     service.fleet.llm.push(reply_calls([("draw", json!({"note": "n"}))]));
     service.fleet.llm.push(reply_text("done"));
-    let first = say(json!([{"type": "text", "text": "like"}, {"type": "file", "file_id": picture}])).await;
+    say(json!([{"type": "text", "text": "like"}, {"type": "file", "file_id": picture}])).await;
     service.fleet.llm.push(reply_text("again"));
     say(json!("once more")).await;
     let requests = service.fleet.llm.requests();
@@ -189,8 +189,12 @@ async fn session_keeps_files_longer_than_its_executions() {
     assert_eq!(requests[2].messages()[1]["content"], json!([{"type": "text", "text": "like"}, image]));
     // Without its execution and its upload the session still has the bytes.
     assert_eq!(service.api.acme.delete(&format!("/v1/files/{picture}")).await.status, 204);
-    let erased = service.api.acme.delete(&format!("/v1/executions/{first}/content")).await;
-    assert_eq!(erased.status, 200, "{}", erased.text);
+    service.fleet.advance(AGE / 2).await;
+    service.fleet.llm.push(reply_text("used"));
+    say(json!("still here")).await;
+    service.fleet.advance(AGE / 2).await;
+    let pruned = service.fleet.store.prune(Retention::new(AGE).unwrap()).await.unwrap();
+    assert_eq!((pruned.executions, pruned.sessions), (2, 0));
     assert_eq!(bodies(&service).await, 4);
     service.fleet.llm.push(reply_text("still"));
     say(json!("and again")).await;

@@ -1,13 +1,15 @@
 //! Core-rules 27: what follows an end never decides over it. Every table that a reaction reads is locked, deleted from
 //! or made invalid while executions end; the reactions come later, each once and each alone.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, time::Duration};
 
+use chrono::TimeDelta;
 use longhaul_shared::domain::{ExecutionId, SessionId};
 use longhaul_store::{
     StoreError,
     database::outage::ClaimGate,
     ends::{Line, Reaction, Subject},
+    executions::{control::Cancelled, submit::NewExecution},
 };
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -284,20 +286,33 @@ async fn locked_requests_hold_up_no_end() {
     let worker = world.worker().await;
     world.submit(1).await;
     let claimed = worker.claim_one().await;
+    let now = world.store.now().await.unwrap();
+    let one = async |run_at, deadline| {
+        let (run_at, deadline) = (Some(now + TimeDelta::seconds(run_at)), Duration::from_secs(deadline));
+        NewExecution { run_at, deadline, deadline_is_near: true, ..world.new_execution().await }
+    };
+    let parked = world.submit_all([one(3_600, 7_200).await, one(3_600, 20).await, one(30, 30).await]).await;
     sqlx::query(
         "insert into human_requests (id, execution_id, tenant_id, agent_key, kind, call_key, round, call_id, tool,
              arguments, shown, hash, allow_self, requested_at, expires_at)
-         values (gen_random_uuid(), $1, $2, 'clerk', 'question', decode(repeat('00', 32), 'hex'), 0, 'c', 't', '', '',
-             decode(repeat('00', 32), 'hex'), true, now(), now() + interval '1 hour')",
+         select gen_random_uuid(), id, tenant_id, 'clerk', 'question', decode(repeat('00', 32), 'hex'), 0, 'c', 't', '',
+             '', decode(repeat('00', 32), 'hex'), true, now(), now() + interval '1 hour'
+         from executions",
     )
-    .bind(claimed.id.0)
-    .bind(world.tenant.0)
     .execute(world.pool())
     .await
     .unwrap();
     let mut lock = world.pool().begin().await.unwrap();
     sqlx::query("select id from human_requests for update").execute(&mut *lock).await.unwrap();
     within("the execution ends beside the lock", SOON, worker.finish(&claimed)).await.unwrap();
+    let cancel = world.store.cancel_execution(world.tenant, parked[0]);
+    assert_eq!(within("one that waits is cancelled", SOON, cancel).await.unwrap(), Cancelled::Ended);
+    world.shift_clock(25.0).await;
+    let overdue = within("one that is overdue ends", SOON, world.store.end_overdue(10)).await.unwrap();
+    assert_eq!(overdue, [parked[1]]);
+    world.shift_clock(10.0).await;
+    within("one that is due too late ends", SOON, world.store.wake_due(10)).await.unwrap();
+    assert_eq!(count(&world, "select count(*) from executions where finished_at is null").await, 0);
     lock.rollback().await.unwrap();
 }
 

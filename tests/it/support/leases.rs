@@ -59,8 +59,13 @@ impl World {
     pub(crate) async fn submit(&self, count: usize) -> Vec<ExecutionId> {
         let mut items = Vec::with_capacity(count);
         for _ in 0..count {
-            items.push(Arc::new(self.new_execution().await));
+            items.push(self.new_execution().await);
         }
+        self.submit_all(items).await
+    }
+
+    pub(crate) async fn submit_all(&self, items: impl IntoIterator<Item = NewExecution>) -> Vec<ExecutionId> {
+        let items: Vec<_> = items.into_iter().map(Arc::new).collect();
         let submitted = self.store.submit_executions(&items).await.unwrap();
         let id = |submitted| match submitted {
             Submitted::Created(id) => id,

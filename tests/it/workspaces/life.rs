@@ -57,10 +57,14 @@ async fn messages_of_a_session_share_its_workspace() {
     bench.script([vec![list("")]]);
     bench.say(&other, "three").await;
     assert_eq!(bench.results(), ["(the directory is empty)"]);
-    // A message's execution goes before its session.
-    bench.fleet.advance(40 * DAY).await;
+    // A message's execution goes before its session, which lasts while it is used.
+    bench.fleet.advance(20 * DAY).await;
+    bench.script([vec![read("notes")]]);
+    bench.say(&session, "still there?").await;
+    bench.fleet.advance(20 * DAY).await;
     let retention = Retention::new(31 * DAY).unwrap();
-    assert_eq!(bench.fleet.store.prune(retention).await.unwrap().executions, 3);
+    let pruned = bench.fleet.store.prune(retention).await.unwrap();
+    assert_eq!((pruned.executions, pruned.sessions), (3, 1), "the other session was not used for 40 days");
     assert_eq!(bench.fleet.json("select to_jsonb(count(*)) from workspace_entries where until is null").await, 1);
     bench.script([vec![read("notes")]]);
     bench.say(&session, "four").await;

@@ -23,6 +23,8 @@ impl Store {
         .fetch_optional(&mut *transaction)
         .await?;
         if is_passed == Some(false) {
+            // The next try skips what this one has locked, so the locks go before this returns.
+            transaction.rollback().await?;
             return Ok(None);
         }
         let next = sqlx::query!(

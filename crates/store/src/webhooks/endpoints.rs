@@ -247,8 +247,8 @@ impl Store {
         Ok(number)
     }
 
-    /// Deletes an endpoint; [`Store::remove_deliveries`] removes its deliveries. Returns false if the tenant has no such
-    /// endpoint.
+    /// Deletes an endpoint. Returns false if the tenant has no such endpoint. Its deliveries stay for
+    /// [`Store::remove_deliveries`].
     ///
     /// # Errors
     /// Postgres is unavailable.

@@ -7,6 +7,7 @@
 
 mod memory;
 mod project;
+pub(crate) mod reactors;
 mod schedule;
 mod session;
 mod webhook;
@@ -24,8 +25,9 @@ use longhaul_store::{
     ends::{Line, Reaction, Subject},
 };
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use self::reactors::AT_A_TIME;
 use crate::deps::Deps;
 
 /// Every reaction, each on its own.
@@ -42,25 +44,9 @@ type React = for<'a> fn(&'a Deps, &'a Subject) -> BoxFuture<'a, Result<(), Store
 /// Rows of a reaction in one look, and looks in one go: the duty, or the next end, goes on.
 const PORTION: i64 = 500;
 const PORTIONS: usize = 20;
-/// Subjects of all reactions of a process at a time, in each line: each takes a connection of the pool.
-const AT_A_TIME: usize = 2;
-const AGAIN_AT_A_TIME: usize = 1;
 /// Time for a subject. One that takes longer goes to the second line, where it has more.
 const TIME: Duration = Duration::from_secs(2);
 const TIME_AGAIN: Duration = Duration::from_secs(30);
-
-/// The reactions of a process at a time. The lines share nothing, so that the first never waits for the second.
-#[derive(Debug)]
-pub(crate) struct Reactors {
-    first: Semaphore,
-    again: Semaphore,
-}
-
-impl Default for Reactors {
-    fn default() -> Self {
-        Self { first: Semaphore::new(AT_A_TIME), again: Semaphore::new(AGAIN_AT_A_TIME) }
-    }
-}
 
 /// Reacts whenever this process has ended something.
 pub(super) async fn follow(deps: &Deps, ended: watch::Receiver<()>) {
