@@ -80,6 +80,7 @@ pub async fn serve_api(
         allow_private: config.webhooks.allow_private_addresses,
         timeout: config.webhooks.timeout,
         patience: config.webhooks.disable_after,
+        at_once: config.webhooks.at_once,
     };
     let mailer = mailer(config)?;
     let has_email = mailer.is_some();

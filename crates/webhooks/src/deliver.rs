@@ -1,48 +1,47 @@
-//! The delivery of one process: it takes lanes with something due, and delivers to several at a time.
+//! The delivery of one process: it takes lanes with something due, and delivers to many at a time. Lanes and attempts are
+//! shared between tenants, so that slow endpoints of some delay no other tenant.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::join_all;
-use longhaul_shared::{guarded_client::GuardedClient, sealing::Sealer, telemetry::metrics};
+use longhaul_fairness::{FairShare, Share};
+use longhaul_shared::{domain::TenantId, guarded_client::GuardedClient, sealing::Sealer, telemetry::metrics};
 use longhaul_store::{
-    Store, StoreError,
+    Store,
     tenants::api_keys::Pepper,
-    webhooks::{DisabledBecause, Due, EndpointKind, EndpointOf, Lane, Outcome, Settled},
+    webhooks::{DisabledBecause, Due, EndpointKind, EndpointOf, HeldLanes, Lane, Outcome, Settled},
 };
 use secrecy::ExposeSecret;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval},
+    time::{MissedTickBehavior, interval, sleep},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
     attempt::{self, settled},
     email::{Mailer, Post},
+    lane,
     message::Message,
-    signature::secret,
     slack,
 };
 
-/// Lanes of one process at a time, and how many of them may be doubtful.
-const MAX_LANES: usize = 64;
-const MAX_DOUBTFUL: usize = 32;
-/// Deliveries of one lane at a time, once one was delivered.
-const AT_ONCE: usize = 8;
+/// Lanes of one process at a time, and how many are claimed at once to take over those of others.
+const MAX_LANES: u64 = 1_024;
+const TAKEN_OVER: u64 = 64;
+/// Attempts of one process at a time, and further ones for tenants that have none under way.
+const MAX_ATTEMPTS: u64 = 512;
+const KEPT_ATTEMPTS: u64 = 51;
 /// Interval of the look for lanes with something due.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time after which a lane makes room for others.
-const TURN: Duration = Duration::from_secs(10);
-/// Time for which a lane is held beyond its turn and its last attempt.
-const SPARE: Duration = Duration::from_secs(30);
-/// Events of which deliveries are made in one look.
-const TELL_AT_ONCE: i64 = 500;
 /// Interval of giving up and deleting deliveries, and their number at a time.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 const TIDY_AT_ONCE: i64 = 10_000;
-/// Portions of the deliveries of deleted endpoints removed at a time.
-const REMOVALS: usize = 10;
+/// Events of which deliveries are made in one look.
+const TELL_AT_ONCE: i64 = 500;
+/// Interval of removing the deliveries of deleted endpoints, their number at a time, and the pause while more are left.
+const REMOVE_EVERY: Duration = Duration::from_secs(5);
+const REMOVE_AT_ONCE: i64 = 2_000;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookOptions {
@@ -52,6 +51,8 @@ pub struct WebhookOptions {
     pub timeout: Duration,
     /// Time without a success after which an endpoint is disabled.
     pub patience: Duration,
+    /// Attempts of one endpoint at a time, once one was delivered.
+    pub at_once: usize,
 }
 
 /// Keys and connections of channels. By default nothing can be sent to one.
@@ -63,13 +64,15 @@ pub struct Channels {
     pub mailer: Option<Mailer>,
 }
 
-struct Delivery {
-    store: Store,
-    pepper: Pepper,
+pub(crate) struct Delivery {
+    pub(crate) store: Store,
+    pub(crate) pepper: Pepper,
     client: GuardedClient,
-    options: WebhookOptions,
+    pub(crate) options: WebhookOptions,
     channels: Channels,
-    shutdown: CancellationToken,
+    /// Places for attempts.
+    pub(crate) attempts: FairShare<TenantId>,
+    pub(crate) shutdown: CancellationToken,
 }
 
 /// Delivers until `shutdown`, then completes the attempts under way.
@@ -87,44 +90,56 @@ pub async fn deliver(
     for because in [DisabledBecause::Failures, DisabledBecause::Gone] {
         metrics::webhooks_disabled(because.as_str(), 0);
     }
-    let delivery = Arc::new(Delivery { store, pepper, client, options, channels, shutdown: shutdown.clone() });
-    let (all, doubtful) = (Arc::new(Semaphore::new(MAX_LANES)), Arc::new(Semaphore::new(MAX_DOUBTFUL)));
+    let delivery = Arc::new(Delivery {
+        store,
+        pepper,
+        client,
+        options,
+        channels,
+        attempts: FairShare::new(MAX_ATTEMPTS).keeping(KEPT_ATTEMPTS),
+        shutdown: shutdown.clone(),
+    });
+    let tidying = AbortOnDropHandle::new(tokio::spawn(tidy(Arc::clone(&delivery))));
+    let places = FairShare::new(MAX_LANES);
     let mut lanes = JoinSet::new();
-    let (mut looks, mut tidies) = (interval(LOOK_EVERY), interval(TIDY_EVERY));
+    let mut looks = interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = looks.tick() => {}
-            _ = tidies.tick() => {
-                delivery.tidy().await;
-                continue;
-            }
             () = shutdown.cancelled() => break,
         }
         while lanes.try_join_next().is_some() {}
-        // Workers do so at once; a fleet without workers has this process alone.
-        if let Err(error) = delivery.store.trouble().on_one_server(delivery.store.tell_due_webhooks(TELL_AT_ONCE)).await
-        {
-            tracing::debug!(%error, "what has ended is told later");
-        }
-        let hold = TURN + options.timeout + SPARE;
-        let claiming = delivery.store.claim_lanes(all.available_permits(), doubtful.available_permits(), hold);
+        delivery.tell().await;
+        let (room, held) = wanted(&places);
+        let claiming = delivery.store.claim_lanes(room, &held, lane::hold(delivery.options.timeout));
         let claimed = delivery.store.trouble().on_one_server(claiming).await;
         // Readiness reports the outage; what is due stays due.
         for lane in claimed.unwrap_or_default() {
-            // Permits are taken here alone, so there is one for each claimed lane.
-            let permit = |of: &Arc<Semaphore>| Arc::clone(of).try_acquire_owned().ok();
-            let permits = [permit(&all), lane.is_doubtful.then(|| permit(&doubtful)).flatten()];
-            lanes.spawn(run_lane(Arc::clone(&delivery), lane, permits));
+            lanes.spawn(run_lane(Arc::clone(&delivery), places.take_over(lane.tenant), lane));
         }
     }
+    drop(tidying);
     lanes.join_all().await;
     Ok(())
 }
 
-async fn run_lane(delivery: Arc<Delivery>, lane: Lane, _permits: [Option<OwnedSemaphorePermit>; 2]) {
+/// Number of lanes to claim, and those that are held. When all are held, a tenant may take over some of the largest
+/// holder's.
+fn wanted(places: &FairShare<TenantId>) -> (u64, HeldLanes) {
+    let (free, of) = (places.free(), places.holders());
+    let largest = of.iter().map(|(_, lanes)| *lanes).max().unwrap_or(0);
+    match free {
+        0 => (TAKEN_OVER, HeldLanes { of, most: Some(largest.saturating_sub(1)) }),
+        free => (free, HeldLanes { of, most: None }),
+    }
+}
+
+async fn run_lane(delivery: Arc<Delivery>, place: Option<Share<TenantId>>, lane: Lane) {
     // What was not stored is delivered again once the lane is held no more.
-    if let Err(error) = delivery.serve(&lane).await {
+    if let Some(place) = place
+        && let Err(error) = lane::serve(&delivery, &lane, &place).await
+    {
         tracing::warn!(%error, webhook.id = %lane.endpoint, "deliveries were not stored");
     }
     let releasing = delivery.store.release_lane(&lane);
@@ -133,39 +148,21 @@ async fn run_lane(delivery: Arc<Delivery>, lane: Lane, _permits: [Option<OwnedSe
     }
 }
 
-impl Delivery {
-    /// Delivers what is due on a lane until its turn is over or its endpoint fails.
-    async fn serve(&self, lane: &Lane) -> Result<(), StoreError> {
-        let numbers = [Some(lane.secret_number), lane.signs_twice.then(|| lane.secret_number - 1)];
-        let secrets: Vec<Vec<u8>> =
-            numbers.into_iter().flatten().map(|number| secret(&self.pepper, lane.endpoint, number)).collect();
-        let (until, trouble) = (Instant::now() + TURN, self.store.trouble());
-        let mut at_once = 1;
-        while Instant::now() < until && !self.shutdown.is_cancelled() {
-            let due = trouble.on_one_server(self.store.due_deliveries(lane, at_once)).await?;
-            if due.is_empty() {
-                break;
-            }
-            let attempts = due.iter().map(|due| self.attempt(lane, &secrets, due));
-            let settled: Vec<Settled> = join_all(attempts).await;
-            settled.iter().for_each(|of| metrics::webhook_attempt(of.outcome.as_str()));
-            let settling = self.store.settle_deliveries(lane, &settled, self.options.patience);
-            if let Some(because) = trouble.on_one_server(settling).await? {
-                tell_disabled(lane, because);
-            }
-            if settled.iter().any(|of| matches!(of.outcome, Outcome::Away | Outcome::Gone)) {
-                break;
-            }
-            at_once = match lane.kind {
-                EndpointKind::Standard => AT_ONCE,
-                // In the order of the events; chats limit the rate.
-                EndpointKind::Slack | EndpointKind::Email => 1,
-            };
+/// Gives up, deletes and removes deliveries, beside those that are delivered.
+async fn tidy(delivery: Arc<Delivery>) {
+    let (mut tidies, mut removals) = (interval(TIDY_EVERY), interval(REMOVE_EVERY));
+    tidies.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    removals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tidies.tick() => delivery.tidy().await,
+            _ = removals.tick() => delivery.remove_deleted().await,
         }
-        Ok(())
     }
+}
 
-    async fn attempt(&self, lane: &Lane, secrets: &[Vec<u8>], due: &Due) -> Settled {
+impl Delivery {
+    pub(crate) async fn attempt(&self, lane: &Lane, secrets: &[Vec<u8>], due: &Due) -> Settled {
         if lane.kind == EndpointKind::Standard {
             return attempt::attempt(&self.client, &lane.url, secrets, due, self.options.timeout).await;
         }
@@ -197,32 +194,36 @@ impl Delivery {
         settled(due, outcome, error)
     }
 
+    /// Makes deliveries of what has ended. Workers do so at once; a fleet without workers has this process alone.
+    async fn tell(&self) {
+        if let Err(error) = self.store.trouble().on_one_server(self.store.tell_due_webhooks(TELL_AT_ONCE)).await {
+            tracing::debug!(%error, "what has ended is told later");
+        }
+    }
+
     async fn tidy(&self) {
-        let tidying = async {
-            metrics::webhooks_given_up(self.store.tidy_deliveries(TIDY_AT_ONCE).await?);
-            for _ in 0..REMOVALS {
-                if self.store.remove_deliveries(TIDY_AT_ONCE).await? < TIDY_AT_ONCE {
-                    break;
+        match self.store.trouble().on_one_server(self.store.tidy_deliveries(TIDY_AT_ONCE)).await {
+            Ok(given_up) => metrics::webhooks_given_up(given_up),
+            Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
+        }
+    }
+
+    /// Removes the deliveries of deleted endpoints, in portions with pauses.
+    async fn remove_deleted(&self) {
+        loop {
+            let removing = self.store.remove_deliveries(REMOVE_AT_ONCE);
+            match self.store.trouble().on_one_server(removing).await {
+                Ok(0) => return,
+                Ok(_) => sleep(REMOVE_PAUSE).await,
+                Err(error) => {
+                    tracing::warn!(%error, "deliveries of deleted webhooks were not removed");
+                    return;
                 }
             }
-            Ok::<(), StoreError>(())
-        };
-        if let Err(error) = self.store.trouble().on_one_server(tidying).await {
-            tracing::warn!(%error, "old deliveries of webhooks were not tidied");
         }
     }
 }
 
 fn channel(lane: &Lane) -> EndpointOf {
     EndpointOf { tenant: lane.tenant, id: lane.endpoint }
-}
-
-fn tell_disabled(lane: &Lane, because: DisabledBecause) {
-    metrics::webhooks_disabled(because.as_str(), 1);
-    tracing::warn!(
-        webhook.id = %lane.endpoint,
-        tenant.id = %lane.tenant.0,
-        reason = because.as_str(),
-        "a webhook is disabled"
-    );
 }

@@ -9,6 +9,7 @@
 mod attempt;
 mod deliver;
 pub mod email;
+mod lane;
 pub mod message;
 pub mod signature;
 pub mod slack;

@@ -27,8 +27,12 @@ use crate::support::{
 };
 
 /// Delivers to this machine.
-const OPTIONS: WebhookOptions =
-    WebhookOptions { allow_private: true, timeout: Duration::from_secs(20), patience: Duration::from_secs(5 * 86_400) };
+const OPTIONS: WebhookOptions = WebhookOptions {
+    allow_private: true,
+    timeout: Duration::from_secs(20),
+    patience: Duration::from_secs(5 * 86_400),
+    at_once: 32,
+};
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "<!channel> ``` <script>"}"#;
 /// Scopes of a key that makes channels.
 const CHANNELS: &[Scope] = &[Scope::ExecutionsRead, Scope::ExecutionsWrite, Scope::ApprovalsDecide, Scope::Admin];

@@ -2,6 +2,7 @@
 
 mod failing;
 mod requests;
+mod shares;
 mod told;
 mod verifiers;
 
@@ -22,8 +23,12 @@ use crate::support::{api::TestApi, fleet::PATIENCE, wait::eventually};
 const DAY: f64 = 86_400.0;
 
 /// Delivers to this machine, and waits for no answer for long.
-const OPTIONS: WebhookOptions =
-    WebhookOptions { allow_private: true, timeout: Duration::from_secs(20), patience: Duration::from_secs(5 * 86_400) };
+const OPTIONS: WebhookOptions = WebhookOptions {
+    allow_private: true,
+    timeout: Duration::from_secs(20),
+    patience: Duration::from_secs(5 * 86_400),
+    at_once: 32,
+};
 
 /// A request as a receiver got it.
 #[derive(Debug, Clone)]

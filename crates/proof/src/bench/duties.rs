@@ -9,7 +9,7 @@ use longhaul_command::{Context, Exit, output};
 use longhaul_shared::{config::Config, domain::TenantId};
 use longhaul_store::{
     Store, StoreError, StoreOptions,
-    webhooks::{EndpointKind, Lane},
+    webhooks::{EndpointKind, HeldLanes, Lane},
 };
 use longhaul_worker::WorkerBuilder;
 use serde_json::json;
@@ -48,12 +48,12 @@ const SEARCHES: [(&str, Search); 6] = [
     }),
     ("read the state of model endpoints", |store| Box::pin(async { store.known_providers().await.map(drop) })),
     ("claim lanes of webhooks", |store| {
-        Box::pin(async { store.claim_lanes(8, 2, Duration::from_secs(1)).await.map(drop) })
+        Box::pin(async { store.claim_lanes(8, &HeldLanes::default(), Duration::from_secs(1)).await.map(drop) })
     }),
     ("take due deliveries of a lane", |store| {
         Box::pin(async {
             let lane = lane(store.any_endpoint().await?);
-            store.due_deliveries(&lane, 8).await.map(drop)
+            store.due_deliveries(&lane, &[], 8).await.map(drop)
         })
     }),
     ("tidy deliveries", |store| Box::pin(async { store.tidy_deliveries(1_000).await.map(drop) })),

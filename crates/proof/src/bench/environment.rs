@@ -64,11 +64,13 @@ pub(super) struct EnvironmentOptions {
     pub(super) answers: Answers,
     /// Finished executions in the database before the first one.
     pub(super) stored: i32,
+    /// Deliveries to one webhook at a time.
+    pub(super) webhooks_at_once: usize,
 }
 
 impl Default for EnvironmentOptions {
     fn default() -> Self {
-        Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0 }
+        Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0, webhooks_at_once: 32 }
     }
 }
 
@@ -120,6 +122,8 @@ impl Bare {
                 ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
                 ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
                 ("LONGHAUL__SESSIONS__MAX_RUNNING_PER_AGENT", "0".to_owned()),
+                ("LONGHAUL__WEBHOOKS__AT_ONCE", options.webhooks_at_once.to_string()),
+                ("LONGHAUL__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true".to_owned()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );

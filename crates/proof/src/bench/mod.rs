@@ -26,6 +26,7 @@ mod starts;
 mod sweep;
 mod throughput;
 mod tools;
+mod webhooks;
 mod worker;
 
 use longhaul_command::{Context, Exit, run as runtime};
@@ -50,6 +51,7 @@ Examples:
   longhaul bench sweep --workers 10,100,1000
   longhaul bench duties --rows 1000000
   longhaul bench page --rows 10000000
+  longhaul bench webhooks --delete 1000000
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -83,6 +85,8 @@ enum What {
     Lists(lists::ListsArgs),
     /// Measure the time that the server takes for screens of the page over many stored executions
     Page(page::PageArgs),
+    /// Measure deliveries per second to a slow receiver, and ends of executions beside the deletion of a webhook
+    Webhooks(webhooks::WebhooksArgs),
     /// Run the worker of the benchmarks
     #[command(hide = true)]
     Worker,
@@ -106,6 +110,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Duties(args) => runtime::plain(duties::run(args, context)),
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Page(args) => runtime::plain(page::run(args, context)),
+        What::Webhooks(args) => runtime::plain(webhooks::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;
             runtime::role(config, "longhaul-worker", worker::run)

@@ -52,6 +52,28 @@ impl Store {
         Ok(())
     }
 
+    /// Stores deliveries of a webhook: due now, or else delivered.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn fill_with_deliveries(&self, webhook: Uuid, count: i32, are_due: bool) -> Result<(), StoreError> {
+        let mut connection = self.unhurried().await?;
+        sqlx::query!(
+            r#"
+            insert into webhook_deliveries (id, endpoint_id, type, occurred_at, next_at, expires_at, delivered_at)
+            select longhaul_uuid(), $1, 'webhook.test', t.now, case when $3 then t.now end,
+                t.now + interval '72 hours', case when not $3 then t.now end
+            from (select longhaul_now() as now) t, generate_series(1, $2)
+            "#,
+            webhook,
+            count,
+            are_due,
+        )
+        .execute(&mut connection)
+        .await?;
+        Ok(())
+    }
+
     /// Fills a new database with `rows` rows of each kind that a duty or a search looks for, none of them due. No
     /// worker may run on it.
     ///

@@ -1,9 +1,10 @@
 -- Stores the attempts $3 to $6 of the lane of endpoint $1 held under $2: id, outcome, status and error of each. Returns
--- why the endpoint is disabled by them: it answered 410, or nothing was delivered for $7 seconds.
+-- why the endpoint is disabled by them: it answered 410, or nothing was delivered for $7 seconds. Otherwise the lane is
+-- held for $8 seconds from now.
 with lane as materialized (
     select id, failures, failing_since, longhaul_now() as now from webhook_endpoints
     where id = $1 and lane_token = $2 and lane_until > clock_timestamp()
-    for update
+    for no key update
 ),
 attempt as materialized (
     select * from unnest($3::uuid[], $4::text[], $5::int[], $6::text[]) as a (id, outcome, status, error)
@@ -51,6 +52,7 @@ set delivered_at = case when has_delivered then lane.now else w.delivered_at end
     failures = case when is_away and has_delivered then 1 when is_away then w.failures + 1
         when has_delivered then 0 else w.failures end,
     closed_until = case when is_away then lane.now + pause when has_delivered then null else w.closed_until end,
+    lane_until = case when because is null then clock_timestamp() + $8::float8 * interval '1 second' end,
     disabled_at = case when because is not null then lane.now else w.disabled_at end,
     disabled_because = coalesce(because, w.disabled_because)
 from lane, judged, lateral (

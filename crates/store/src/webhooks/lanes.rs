@@ -66,24 +66,45 @@ pub struct Settled {
     pub error: Option<String>,
 }
 
+/// What became of a lane when attempts were stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LaneState {
+    Held,
+    /// Its endpoint is disabled by these attempts.
+    Disabled(DisabledBecause),
+    /// It is not held any more, or its endpoint is deleted or disabled: nothing was stored.
+    Lost,
+}
+
+/// Lanes of a process by tenant.
+#[derive(Debug, Clone, Default)]
+pub struct HeldLanes {
+    pub of: Vec<(TenantId, u64)>,
+    /// Most lanes that a tenant has after a claim; `None` without a bound.
+    pub most: Option<u64>,
+}
+
 impl Store {
-    /// Takes up to `most` lanes with something due for `hold`, of them up to `most_doubtful` doubtful ones. Tenants
-    /// take turns.
+    /// Takes up to `most` lanes with something due for `hold`. They go to the tenants that hold fewest.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn claim_lanes(
-        &self,
-        most: usize,
-        most_doubtful: usize,
-        hold: Duration,
-    ) -> Result<Vec<Lane>, StoreError> {
+    pub async fn claim_lanes(&self, most: u64, held: &HeldLanes, hold: Duration) -> Result<Vec<Lane>, StoreError> {
         let token = Uuid::new_v4();
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        let rows =
-            sqlx::query_file!("src/sql/claim_lanes.sql", token, count(most), count(most_doubtful), hold.as_secs_f64(),)
-                .fetch_all(&self.pool)
-                .await?;
+        let count = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let (tenants, lanes): (Vec<Uuid>, Vec<i64>) =
+            held.of.iter().map(|(tenant, lanes)| (tenant.0, count(*lanes))).unzip();
+        let rows = sqlx::query_file!(
+            "src/sql/claim_lanes.sql",
+            token,
+            count(most),
+            hold.as_secs_f64(),
+            &tenants,
+            &lanes,
+            held.most.map(count),
+        )
+        .fetch_all(&self.pool)
+        .await?;
         // A lane of a kind that only a later release knows is left until its time is over.
         let known = rows.into_iter().filter_map(|row| Some((kind(&row.kind).ok()?, row)));
         Ok(known
@@ -100,21 +121,22 @@ impl Store {
             .collect())
     }
 
-    /// The deliveries of a lane whose time has come, oldest first, at most `most`.
+    /// The deliveries of a lane whose time has come and that are not under way, oldest first, at most `most`.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn due_deliveries(&self, lane: &Lane, most: usize) -> Result<Vec<Due>, StoreError> {
+    pub async fn due_deliveries(&self, lane: &Lane, under_way: &[Uuid], most: usize) -> Result<Vec<Due>, StoreError> {
         let rows = sqlx::query!(
             r#"
             select id, type as event, execution_id, request_id, occurred_at
             from webhook_deliveries
-            where endpoint_id = $1 and next_at <= longhaul_now()
+            where endpoint_id = $1 and next_at <= longhaul_now() and id <> all ($3)
             order by next_at
             limit $2
             "#,
             lane.endpoint,
             i64::try_from(most).unwrap_or(i64::MAX),
+            under_way,
         )
         .fetch_all(&self.pool)
         .await?;
@@ -130,8 +152,8 @@ impl Store {
             .collect())
     }
 
-    /// Stores attempts. Returns the reason if the endpoint is disabled by them: it answered 410, or nothing was
-    /// delivered for `patience`. Stores nothing if the lane is not held any more.
+    /// Stores attempts, and holds the lane for `hold` from now. The endpoint is disabled if it answered 410, or nothing
+    /// was delivered for `patience`. Stores nothing if the lane is not held any more.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -139,8 +161,8 @@ impl Store {
         &self,
         lane: &Lane,
         settled: &[Settled],
-        patience: Duration,
-    ) -> Result<Option<DisabledBecause>, StoreError> {
+        (patience, hold): (Duration, Duration),
+    ) -> Result<LaneState, StoreError> {
         let ids: Vec<Uuid> = settled.iter().map(|of| of.delivery).collect();
         let outcomes: Vec<String> = settled.iter().map(|of| of.outcome.as_str().to_owned()).collect();
         let statuses: Vec<Option<i32>> = settled.iter().map(|of| of.status.map(i32::from)).collect();
@@ -154,10 +176,16 @@ impl Store {
             &statuses as &[Option<i32>],
             &errors as &[Option<String>],
             patience.as_secs_f64(),
+            hold.as_secs_f64(),
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(disabled.flatten().as_deref().and_then(DisabledBecause::parse))
+        Ok(match disabled {
+            None => LaneState::Lost,
+            Some(because) => {
+                because.as_deref().and_then(DisabledBecause::parse).map_or(LaneState::Held, LaneState::Disabled)
+            }
+        })
     }
 
     /// Gives a lane back.

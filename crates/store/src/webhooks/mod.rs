@@ -17,7 +17,7 @@ use uuid::Uuid;
 pub use channels::Channel;
 pub use deliveries::{Delivery, DeliveryState};
 pub use endpoints::{Created, DisabledBecause, Endpoint, WrittenEndpoint};
-pub use lanes::{Due, Lane, Outcome, Settled};
+pub use lanes::{Due, HeldLanes, Lane, LaneState, Outcome, Settled};
 
 /// Type of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
