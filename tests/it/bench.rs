@@ -112,11 +112,14 @@ async fn neighbours_start_while_each_attack_runs() {
     let printed = run(&[&["neighbours"], &small[..]].concat()).await;
     let rows = printed["attacks"].as_array().unwrap();
     let names: Vec<_> = rows.iter().filter_map(|row| row["attack"].as_str()).collect();
-    assert_eq!(names, ["plain", "schemas", "templates", "limits", "batches", "outage", "permits"]);
+    assert_eq!(
+        names,
+        ["plain", "schemas", "templates", "limits", "batches", "outage", "permits", "files", "lists", "streams"]
+    );
     for row in rows {
         let name = row["attack"].as_str().unwrap();
         // What holds a resource sends nothing that a plain load could be compared with.
-        let holds = name == "permits";
+        let holds = ["permits", "files", "lists", "streams"].contains(&name);
         let is_compared = name != "plain" && !holds;
         for window in ["quiet", "attacked"].into_iter().chain(is_compared.then_some("plain_load")) {
             assert_eq!(row[window]["executions"], if holds { 2 } else { 10 }, "{name}, {window}: {row}");

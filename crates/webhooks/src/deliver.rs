@@ -171,7 +171,7 @@ impl Delivery {
             Ok(Some(message)) => self.post(lane, &message, due).await,
             Ok(None) => settled(due, Outcome::Delivered, None),
             // If Postgres is away, this is not stored either, and the delivery stays due.
-            Err(error) => settled(due, Outcome::Refused, Some(format!("its text cannot be read: {error}"))),
+            Err(error) => settled(due, Outcome::Refused, Some(format!("its text cannot be read: {}", error.summary()))),
         }
     }
 

@@ -26,8 +26,8 @@ use longhaul_store::{
     tenants::api_keys::{Pepper, Scope},
 };
 use reqwest::{
-    Method, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
+    Body, Method, StatusCode,
+    header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
 use secrecy::ExposeSecret;
 use serde::Deserialize;
@@ -54,7 +54,7 @@ pub(super) struct Bare {
     pub(super) redis: PrivateRedis,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct EnvironmentOptions {
     /// Largest number of executions a worker holds.
     pub(super) concurrency: usize,
@@ -64,13 +64,13 @@ pub(super) struct EnvironmentOptions {
     pub(super) answers: Answers,
     /// Finished executions in the database before the first one.
     pub(super) stored: i32,
-    /// Deliveries to one webhook at a time.
-    pub(super) webhooks_at_once: usize,
+    /// Further variables of all processes.
+    pub(super) settings: Vec<(String, String)>,
 }
 
 impl Default for EnvironmentOptions {
     fn default() -> Self {
-        Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0, webhooks_at_once: 32 }
+        Self { concurrency: 1_000, workers: 1, answers: Answers::default(), stored: 0, settings: Vec::new() }
     }
 }
 
@@ -122,11 +122,11 @@ impl Bare {
                 ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
                 ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
                 ("LONGHAUL__SESSIONS__MAX_RUNNING_PER_AGENT", "0".to_owned()),
-                ("LONGHAUL__WEBHOOKS__AT_ONCE", options.webhooks_at_once.to_string()),
                 ("LONGHAUL__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true".to_owned()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );
+        environment.extend(options.settings);
         if let Some(certificate) = model.certificate() {
             let ca_file = files.path().join("model.pem");
             std::fs::write(&ca_file, certificate)?;
@@ -367,6 +367,12 @@ impl Caller {
         let response = request.send().await?;
         ensure!(response.status().is_success(), "the API answered {}", response.status());
         Ok(Box::pin(sse_stream::SseStream::from_bytes_stream(response.bytes_stream())))
+    }
+
+    /// Uploads a file of `size` bytes.
+    pub(super) async fn upload(&self, path: &str, size: usize, body: Body) -> reqwest::Result<StatusCode> {
+        let request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key);
+        Ok(request.header(CONTENT_LENGTH, size).body(body).send().await?.status())
     }
 
     /// Sends JSON and returns status and body.

@@ -16,7 +16,7 @@ const WARM_UP_SECONDS: u32 = 2;
 /// Resolution of the timer: a submit is late beyond it.
 const TIMER: Duration = Duration::from_millis(2);
 /// Longest wait for a first model call after the last submit.
-const GIVE_UP: Duration = Duration::from_secs(30);
+pub(super) const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// The rate and duration of a measurement.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +33,11 @@ impl Pace {
     /// Number of submits, including the warm-up.
     pub(super) fn submits(self) -> u32 {
         self.rate * (self.seconds + WARM_UP_SECONDS)
+    }
+
+    /// True if the submit with this number, from 0 on, is one of the warm-up.
+    pub(super) fn is_warm_up(self, number: u32) -> bool {
+        number < self.rate * WARM_UP_SECONDS
     }
 
     pub(super) fn pause(self) -> Duration {
@@ -68,7 +73,7 @@ impl Starts {
         let give_up = Instant::now() + GIVE_UP;
         for one in sent {
             let asked_at = first_asked(environment, one.number, give_up).await;
-            if one.number < pace.first + pace.rate * WARM_UP_SECONDS {
+            if pace.is_warm_up(one.number - pace.first) {
                 continue;
             }
             starts.unstarted += u64::from(asked_at.is_none());
@@ -79,6 +84,18 @@ impl Starts {
             }
         }
         Ok(starts)
+    }
+
+    /// Counts something else than a start.
+    pub(super) fn record(&mut self, taken: Duration, done: anyhow::Result<()>) -> anyhow::Result<()> {
+        match done {
+            Ok(()) => self.taken.record(u64::try_from(taken.as_micros())?.max(1))?,
+            Err(error) => {
+                self.refused += 1;
+                self.refusal.get_or_insert_with(|| format!("{error:#}"));
+            }
+        }
+        Ok(())
     }
 
     /// Fails if a submit was refused or an execution did not start.

@@ -84,7 +84,8 @@ pub(super) async fn run(args: WebhooksArgs, context: &Context) -> anyhow::Result
 }
 
 async fn environment(at_once: usize) -> anyhow::Result<BenchEnvironment> {
-    let options = EnvironmentOptions { webhooks_at_once: at_once, ..EnvironmentOptions::default() };
+    let at_once = ("LONGHAUL__WEBHOOKS__AT_ONCE".to_owned(), at_once.to_string());
+    let options = EnvironmentOptions { settings: vec![at_once], ..EnvironmentOptions::default() };
     Bare::start().await?.start_environment(options).await
 }
 

@@ -14,6 +14,7 @@ use super::{
     super::environment::{Caller, DEFINITION},
     attacker::Move,
     hostile,
+    uses::Use,
 };
 
 const EXECUTIONS: &str = "/v1/executions";
@@ -41,6 +42,12 @@ pub(super) enum Attack {
     Outage,
     /// Executions of 300 s on all permits of one worker of 100, with 900 more behind: single executions of the other
     Permits,
+    /// Uploads that send 18 MiB at once and the rest near the least rate, over all memory for files: uploads of the other
+    Files,
+    /// Lists, as fast as 64 connections ask for them: lists of the other
+    Lists,
+    /// All event streams of the API process, open: streams of the other
+    Streams,
 }
 
 impl Attack {
@@ -54,14 +61,33 @@ impl Attack {
             Self::Batches => "batches",
             Self::Outage => "outage",
             Self::Permits => "permits",
+            Self::Files => "files",
+            Self::Lists => "lists",
+            Self::Streams => "streams",
         }
     }
 
     /// True if the attack is to hold a resource: it is taken before the measurement, in an environment of its own.
     pub(super) fn holds(self) -> bool {
         match self {
-            Self::Permits => true,
+            Self::Permits | Self::Files | Self::Lists | Self::Streams => true,
             Self::Plain | Self::Schemas | Self::Templates | Self::Limits | Self::Batches | Self::Outage => false,
+        }
+    }
+
+    /// What is measured of the other tenant.
+    pub(super) fn measured(self) -> Use {
+        match self {
+            Self::Files => Use::Upload,
+            Self::Lists => Use::List,
+            Self::Streams => Use::Stream,
+            Self::Plain
+            | Self::Schemas
+            | Self::Templates
+            | Self::Limits
+            | Self::Batches
+            | Self::Outage
+            | Self::Permits => Use::Start,
         }
     }
 
@@ -71,7 +97,14 @@ impl Attack {
             // One hostile item in ten can be stored.
             Self::Batches => vec![plain_batch(DEFINITION, ITEMS / 10)],
             Self::Outage => vec![plain_batch(DEFINITION, ITEMS)],
-            Self::Plain | Self::Schemas | Self::Templates | Self::Limits | Self::Permits => {
+            Self::Plain
+            | Self::Schemas
+            | Self::Templates
+            | Self::Limits
+            | Self::Permits
+            | Self::Files
+            | Self::Lists
+            | Self::Streams => {
                 vec![Move::new_each(EXECUTIONS, |n| json!({ "definition": DEFINITION, "input": { "item": n } }))]
             }
         }
@@ -90,7 +123,7 @@ impl Attack {
             Self::Templates => templates(caller, answers).await,
             Self::Limits => Ok(limits(caller, answers).await),
             Self::Batches => Ok(batches(caller, answers).await),
-            Self::Outage | Self::Permits => Ok(Vec::new()),
+            Self::Outage | Self::Permits | Self::Files | Self::Lists | Self::Streams => Ok(Vec::new()),
         }
     }
 

@@ -2,15 +2,24 @@
 
 use std::{
     collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
+    config::FilesConfig,
     domain::TenantId,
 };
-use serde_json::json;
+use reqwest::{Body, Method};
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::interval};
 
 use super::{
     super::environment::{BenchEnvironment, Caller, EnvironmentOptions},
@@ -32,9 +41,38 @@ const SLOW: &str = "slow";
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// One worker, whose permits a tenant can take.
+/// Readers of lists.
+const READERS: usize = 64;
+/// Event streams of the API process.
+const STREAMS: usize = 200;
+/// Memory for files of the API process, in files.
+const FILES: usize = 5;
+/// Size of a part of an upload, and the pause before each of the last parts: twice the least rate.
+const PART_BYTES: usize = 32 * 1_024;
+const PART_PAUSE: Duration = Duration::from_secs(1);
+/// Size of an upload, and what it sends without a pause.
+const UPLOAD_BYTES: usize = FilesConfig::FILE_BYTES;
+const AT_ONCE_BYTES: usize = UPLOAD_BYTES / 10 * 9;
+/// Time in which readers and uploads take what there is.
+const SETTLES: Duration = Duration::from_secs(2);
+
+/// What is held until this is dropped.
+pub(super) type Held = JoinSet<()>;
+
+/// One worker, whose permits a tenant can take, and an API process with few streams and little memory.
 pub(super) fn environment() -> EnvironmentOptions {
-    EnvironmentOptions { concurrency: CONCURRENCY, workers: 1, ..EnvironmentOptions::default() }
+    let settings = [
+        ("API__STREAMS_MAX", STREAMS),
+        ("FILES__REQUEST_BYTES", UPLOAD_BYTES),
+        ("FILES__MEMORY_BYTES", FILES * UPLOAD_BYTES),
+    ];
+    let settings = settings.map(|(name, value)| (format!("LONGHAUL__{name}"), value.to_string()));
+    EnvironmentOptions {
+        concurrency: CONCURRENCY,
+        workers: 1,
+        settings: settings.into(),
+        ..EnvironmentOptions::default()
+    }
 }
 
 /// Takes the resource of `attack`, and returns when all of it is held.
@@ -42,13 +80,82 @@ pub(super) async fn begin(
     attack: Attack,
     environment: &BenchEnvironment,
     attacker: &(TenantId, Caller),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Held> {
+    let mut held = JoinSet::new();
     match attack {
-        Attack::Permits => take_permits(environment, attacker).await,
-        Attack::Plain | Attack::Schemas | Attack::Templates | Attack::Limits | Attack::Batches | Attack::Outage => {
-            Ok(())
+        Attack::Permits => take_permits(environment, attacker).await?,
+        Attack::Files => {
+            for number in 0..2 * FILES {
+                held.spawn(upload(attacker.1.clone(), number));
+            }
+            tokio::time::sleep(SETTLES).await;
+        }
+        Attack::Lists => {
+            for _ in 0..READERS {
+                held.spawn(read_lists(attacker.1.clone()));
+            }
+            tokio::time::sleep(SETTLES).await;
+        }
+        Attack::Streams => take_streams(environment, attacker, &mut held).await?,
+        Attack::Plain | Attack::Schemas | Attack::Templates | Attack::Limits | Attack::Batches | Attack::Outage => {}
+    }
+    Ok(held)
+}
+
+/// Uploads slowly, again and again.
+async fn upload(caller: Caller, number: usize) {
+    loop {
+        let quick = stream::iter((0..AT_ONCE_BYTES / PART_BYTES).map(|_| Bytes::from_static(&[b'x'; PART_BYTES])));
+        let slow = stream::unfold(interval(PART_PAUSE), async |mut pauses| {
+            pauses.tick().await;
+            Some((Bytes::from_static(&[b'x'; PART_BYTES]), pauses))
+        });
+        let body = Body::wrap_stream(quick.chain(slow).map(Ok::<_, std::io::Error>));
+        if caller.upload(&format!("/v1/files?name=held-{number}"), UPLOAD_BYTES, body).await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+async fn read_lists(caller: Caller) {
+    loop {
+        if caller.send(Method::GET, "/v1/executions?status=FAILED&limit=100", Bytes::new()).await.is_err() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+/// Opens all streams for an execution that lasts, and opens each again that ends.
+async fn take_streams(
+    environment: &BenchEnvironment,
+    attacker: &(TenantId, Caller),
+    held: &mut Held,
+) -> anyhow::Result<()> {
+    take_permits(environment, attacker).await?;
+    let caller = &attacker.1;
+    let (_, listed) = caller.send(Method::GET, "/v1/executions?status=IN_PROGRESS&limit=1", Bytes::new()).await?;
+    let listed: Value = serde_json::from_slice(&listed)?;
+    let id = listed["executions"][0]["id"].as_str().context("an execution of the attacker is in progress")?;
+    let open = Arc::new(AtomicUsize::new(0));
+    for _ in 0..STREAMS {
+        let (caller, open, path) = (caller.clone(), open.clone(), format!("/v1/executions/{id}/events"));
+        held.spawn(async move {
+            loop {
+                if let Ok(mut events) = caller.events(&path, None, None).await {
+                    open.fetch_add(1, Ordering::Relaxed);
+                    while let Some(Ok(_)) = events.next().await {}
+                    open.fetch_sub(1, Ordering::Relaxed);
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+    let give_up = Instant::now() + PATIENCE;
+    while open.load(Ordering::Relaxed) < STREAMS {
+        ensure!(Instant::now() < give_up, "the streams are not held: {open:?} are open");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 async fn take_permits(environment: &BenchEnvironment, (tenant, caller): &(TenantId, Caller)) -> anyhow::Result<()> {

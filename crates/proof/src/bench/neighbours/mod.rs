@@ -7,6 +7,7 @@ mod holding;
 mod hostile;
 mod outage;
 mod report;
+mod uses;
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,12 +26,13 @@ use self::{
     attacker::{Attacked, Move, Shape, attack},
     attacks::Attack,
     report::{Row, Window},
+    uses::Use,
 };
 use super::{
     bare_commits::Floor,
     conditions::conditions,
     environment::{Bare, BenchEnvironment, Caller, EnvironmentOptions},
-    starts::{Pace, Starts},
+    starts::Pace,
 };
 
 /// Executions of each floor measurement.
@@ -138,7 +140,8 @@ impl Street {
     async fn measure(&mut self, attack: Attack) -> anyhow::Result<Row> {
         let mut row = Row::new(attack)?;
         for _ in 0..self.args.rounds {
-            let (quiet, _) = self.window(None).await?;
+            let measured = attack.measured();
+            let (quiet, _) = self.window(measured, None).await?;
             row.quiet.add(&quiet)?;
             let since = SystemClock::new().now();
             let mut prepared = Attacked::default();
@@ -147,8 +150,9 @@ impl Street {
                 outage::begin(&self.environment, &self.attacker, usize::try_from(self.args.waiting)?).await?;
                 outage::end(&self.environment).await?;
             }
-            holding::begin(attack, &self.environment, &self.attacker).await?;
-            let (attacked, mut done) = self.window(Some(Load { moves, per_second: None })).await?;
+            let held = holding::begin(attack, &self.environment, &self.attacker).await?;
+            let (attacked, mut done) = self.window(measured, Some(Load { moves, per_second: None })).await?;
+            drop(held);
             row.attacked.add(&attacked)?;
             let per_second = done.per_second();
             done.add(prepared);
@@ -164,7 +168,7 @@ impl Street {
             if attack != Attack::Plain && !attack.holds() {
                 let per_second = if attack == Attack::Outage { self.backlog_per_second() } else { per_second };
                 let plain = Load { moves: attack.plain(), per_second: Some(per_second) };
-                let (plain, done) = self.window(Some(plain)).await?;
+                let (plain, done) = self.window(measured, Some(plain)).await?;
                 row.plain.get_or_insert(Window::new()?).add(&plain)?;
                 row.plain_requests.add(done);
                 self.drain(true).await?;
@@ -178,8 +182,8 @@ impl Street {
         f64::from(self.args.waiting) / attacks::ITEMS as f64 / f64::from(self.args.seconds)
     }
 
-    /// Measures the start latency of the other tenant under `load`.
-    async fn window(&mut self, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
+    /// Measures the other tenant under `load`.
+    async fn window(&mut self, measured: Use, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
         let pace = Pace { rate: self.args.rate, seconds: self.args.seconds, first: self.next };
         self.next += pace.submits();
         let stop = CancellationToken::new();
@@ -191,7 +195,7 @@ impl Street {
             AbortOnDropHandle::new(tokio::spawn(async move { attack(&caller, moves, shape, stop).await }))
         });
         let (before, started) = (self.environment.used(), Instant::now());
-        let starts = Starts::measure(&self.environment, pace).await?;
+        let starts = measured.measure(&self.environment, pace).await?;
         let used = self.environment.used().per_second(before, started.elapsed());
         stop.cancel();
         let done = match attacking {

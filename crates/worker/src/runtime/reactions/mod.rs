@@ -109,7 +109,7 @@ async fn settle(
         Err(error) => {
             metrics::reaction_failed(reaction.as_str());
             tracing::warn!(reaction = reaction.as_str(), subject = %subject.id, error = %error, "a reaction failed");
-            deps.store.put_off_ends(reaction, &subject.rows, Some(&error.to_string())).await
+            deps.store.put_off_ends(reaction, &subject.rows, Some(&error.summary())).await
         }
     }
 }
