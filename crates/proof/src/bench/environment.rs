@@ -348,6 +348,14 @@ impl Caller {
         Ok(body)
     }
 
+    /// Submits an execution and waits for its end.
+    pub(super) async fn run(&self, body: &Value) -> anyhow::Result<Value> {
+        let request = self.client.post(format!("{}/v1/executions", self.url)).bearer_auth(&self.key);
+        let ended: Value = request.header("prefer", "wait=60").json(body).send().await?.json().await?;
+        ensure!(ended["status"] == "FINISHED", "an execution did not finish: {ended}");
+        Ok(ended)
+    }
+
     /// Opens a stream of server-sent events, after `last` if the reader has one already.
     pub(super) async fn events(
         &self,

@@ -48,7 +48,7 @@ impl Use {
             return Starts::measure(environment, pace).await;
         }
         let body = request(DEFINITION, usize::try_from(pace.first)?);
-        let ended = environment.caller.post("/v1/executions?wait=60", &body).await?;
+        let ended = environment.caller.run(&body).await?;
         let execution = ended["id"].as_str().context("an execution has an id")?.to_owned();
         let mut ticks = interval(pace.pause());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
