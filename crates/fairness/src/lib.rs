@@ -139,10 +139,13 @@ impl<K: Key> FairShare<K> {
 }
 
 impl<K: Key> Share<K> {
-    /// Waits for more units. Returns false if the line is full.
+    /// Waits for more units. Returns false if the line is full, or the share is asked back meanwhile.
     pub async fn grow(&mut self, units: u64) -> bool {
         let waiting = Waiting::new(&self.room, &self.key, Some(self.number), units);
-        waiting.granted().await.is_some()
+        tokio::select! {
+            granted = waiting.granted() => granted.is_some(),
+            () = self.asked_back.cancelled() => false,
+        }
     }
 
     /// Lets the share be asked back while it is idle.

@@ -182,6 +182,23 @@ fn shares_that_wait_for_each_other_end() {
 }
 
 #[test]
+fn share_that_waits_to_grow_is_asked_back() {
+    let memory = FairShare::new(10);
+    let mut uploads: Vec<_> = (0..2).map(|_| memory.begin("a")).collect();
+    for upload in &mut uploads {
+        assert!(poll(pin!(upload.grow(5))).unwrap());
+        upload.set_idle();
+    }
+    let mut first = uploads.remove(0);
+    let mut growing = waits!(first.grow(2));
+    let mut of_b = waits!(memory.take("b", 2));
+    assert!(!poll(growing.as_mut()).unwrap(), "it does not wait for its turn");
+    drop(growing);
+    drop(first);
+    assert!(poll(of_b.as_mut()).unwrap().is_some());
+}
+
+#[test]
 fn full_line_refuses_its_longest_tenant() {
     let runs = FairShare::new(1).line(3);
     let _held = taken(&runs, "a", 1);

@@ -15,7 +15,7 @@ use longhaul_store::{
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
-use crate::{deliver::Delivery, signature::secret};
+use crate::{delivery::Delivery, signature::secret};
 
 /// Longest wait for a place among the attempts of the process; then the lane is given back.
 const PLACE_WAIT: Duration = Duration::from_secs(15);
@@ -122,8 +122,8 @@ impl<'a> Run<'a> {
 
     /// Begins every step that may begin now.
     fn begin(&mut self) {
-        let may_store = !self.is_storing && !(self.has_failed && self.attempting > 0);
-        if may_store && !self.settled.is_empty() {
+        let waits = self.is_storing || (self.has_failed && self.attempting > 0);
+        if !waits && !self.settled.is_empty() {
             self.store();
         }
         if self.is_over {

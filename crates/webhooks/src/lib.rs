@@ -8,6 +8,7 @@
 
 mod attempt;
 mod deliver;
+mod delivery;
 pub mod email;
 mod lane;
 pub mod message;
@@ -16,4 +17,5 @@ pub mod slack;
 pub mod text;
 pub mod ticket;
 
-pub use deliver::{Channels, WebhookOptions, deliver};
+pub use deliver::deliver;
+pub use delivery::{Channels, WebhookOptions};

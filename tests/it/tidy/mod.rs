@@ -114,7 +114,7 @@ const EDGES: [(&str, &[&str]); 24] = [
     ),
     ("page", &["fairness", "shared"]),
     ("oidc", &["shared"]),
-    ("webhooks", &["shared", "store"]),
+    ("webhooks", &["fairness", "shared", "store"]),
     ("api", &["fairness", "sdk", "shared", "contract", "store", "retrieval", "files", "oidc", "page", "webhooks"]),
     ("sandbox", &["fairness"]),
     ("embedded", &[]),

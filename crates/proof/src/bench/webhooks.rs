@@ -39,7 +39,7 @@ const SUBMIT_EVERY: Duration = Duration::from_millis(50);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct WebhooksArgs {
-    /// Attempts of the endpoint at a time (webhooks.at_once), one measurement after the other
+    /// Attempts of the endpoint at a time (`webhooks.at_once`), one measurement after the other
     #[arg(long, value_delimiter = ',', default_values_t = [32, 64])]
     at_once: Vec<usize>,
     /// Time until the receiver answers

@@ -1,6 +1,6 @@
 -- Takes up to $2 lanes with something due under the token $1 for $3 seconds. They go to the tenants that hold fewest:
--- $4 and $5 are the lanes that this process holds by tenant, $6 the most that a tenant has afterwards, or null. The list
--- is of endpoints with something to deliver, one look at the index for each, however much waits.
+-- $4 and $5 are the lanes that this process holds by tenant, $6 the most that a tenant has afterwards, or null. The
+-- list is of endpoints with something to deliver, one look at the index for each, however much waits.
 with recursive busy as (
     (select endpoint_id from webhook_deliveries where next_at is not null order by endpoint_id limit 1)
     union all

@@ -172,10 +172,20 @@ impl Store {
         let removed = sqlx::query_scalar!(
             r#"
             with removed as materialized (
-                select endpoint_id from removed_webhooks order by endpoint_id limit 1 for update skip locked
+                select endpoint_id, removed_to from removed_webhooks
+                order by endpoint_id limit 1 for update skip locked
             ),
             portion as materialized (
-                select d.id from removed r join webhook_deliveries d on d.endpoint_id = r.endpoint_id limit $1
+                -- After what was removed: an index still leads to that until a vacuum.
+                select d.id from removed r cross join lateral (
+                    select d.id from webhook_deliveries d
+                    where d.endpoint_id = r.endpoint_id and d.id > r.removed_to order by d.id limit $1
+                ) d
+            ),
+            further as (
+                update removed_webhooks w set removed_to = (select p.id from portion p order by p.id desc limit 1)
+                from removed r
+                where w.endpoint_id = r.endpoint_id and (select count(*) from portion) = $1
             ),
             gone as (
                 delete from webhook_deliveries d using portion p where d.id = p.id

@@ -42,7 +42,7 @@ pub(super) enum Attack {
     Outage,
     /// Executions of 300 s on all permits of one worker of 100, with 900 more behind: single executions of the other
     Permits,
-    /// Uploads that send 18 MiB at once and the rest near the least rate, over all memory for files: uploads of the other
+    /// Uploads that send 18 MiB at once and the rest near the least rate, over all memory: uploads of the other
     Files,
     /// Lists, as fast as 64 connections ask for them: lists of the other
     Lists,

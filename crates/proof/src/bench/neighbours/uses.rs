@@ -1,6 +1,6 @@
 //! What the measured tenant does beside a tenant that holds a resource.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
