@@ -157,6 +157,7 @@ impl Deletion {
         let (_, neighbour) = environment.add_tenant("neighbour", &scopes).await?;
         let endpoint = create(&environment.caller, "http://127.0.0.1:9/").await?;
         environment.store.fill_with_deliveries(endpoint, deliveries, false).await?;
+        environment.store.checkpoint().await?;
         let callers = [("its tenant", environment.caller.clone()), ("another tenant", neighbour)];
         let seconds = Duration::from_secs(args.seconds);
         ends(&callers, seconds / 4).await?;

@@ -71,6 +71,7 @@ impl Store {
         )
         .execute(&mut connection)
         .await?;
+        sqlx::query("vacuum analyze webhook_deliveries").execute(&mut connection).await?;
         Ok(())
     }
 
