@@ -15,6 +15,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use uuid::Uuid;
 
 use crate::{
     delivery::{Channels, Delivery, WebhookOptions},
@@ -36,6 +37,8 @@ const REMOVE_EVERY: Duration = Duration::from_secs(5);
 const REMOVE_AT_ONCE: i64 = 500;
 /// Pause while more are left, as a multiple of the time that the last took: PostgreSQL is busy with others meanwhile.
 const REMOVE_PAUSE: u32 = 4;
+/// Tenant in whose name the process tidies.
+const NOBODY: TenantId = TenantId(Uuid::nil());
 
 /// Delivers until `shutdown`, then completes the attempts under way.
 ///
@@ -96,7 +99,7 @@ async fn run_lane(delivery: Arc<Delivery>, place: Option<Share<TenantId>>, lane:
         tracing::warn!(%error, webhook.id = %lane.endpoint, "deliveries were not stored");
     }
     let releasing = delivery.store.release_lane(&lane);
-    if let Err(error) = delivery.store.trouble().on_one_server(releasing).await {
+    if let Err(error) = delivery.on_store(lane.tenant, releasing).await {
         tracing::warn!(%error, webhook.id = %lane.endpoint, "a lane is held until its time is over");
     }
 }
@@ -123,7 +126,7 @@ impl Delivery {
     }
 
     async fn tidy(&self) {
-        match self.store.trouble().on_one_server(self.store.tidy_deliveries(TIDY_AT_ONCE)).await {
+        match self.on_store(NOBODY, self.store.tidy_deliveries(TIDY_AT_ONCE)).await {
             Ok(given_up) => metrics::webhooks_given_up(given_up),
             Err(error) => tracing::warn!(%error, "old deliveries of webhooks were not tidied"),
         }
@@ -133,7 +136,7 @@ impl Delivery {
     async fn remove_deleted(&self) {
         loop {
             let (removing, began) = (self.store.remove_deliveries(REMOVE_AT_ONCE), Instant::now());
-            match self.store.trouble().on_one_server(removing).await {
+            match self.on_store(NOBODY, removing).await {
                 Ok(0) => return,
                 Ok(_) => sleep(began.elapsed() * REMOVE_PAUSE).await,
                 Err(error) => {

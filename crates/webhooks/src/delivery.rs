@@ -5,7 +5,7 @@ use std::time::Duration;
 use longhaul_fairness::FairShare;
 use longhaul_shared::{domain::TenantId, guarded_client::GuardedClient, sealing::Sealer};
 use longhaul_store::{
-    Store,
+    Store, StoreError,
     tenants::api_keys::Pepper,
     webhooks::{Due, EndpointKind, EndpointOf, Lane, Outcome, Settled},
 };
@@ -22,6 +22,8 @@ use crate::{
 /// Attempts of one process at a time, and further ones for tenants that have none under way.
 const MAX_ATTEMPTS: u64 = 512;
 const KEPT_ATTEMPTS: u64 = 51;
+/// Statements of all lanes and of tidying at a time: each takes one of the few connections of the API's pool.
+const MAX_STATEMENTS: u64 = 2;
 
 #[derive(Debug, Clone, Copy)]
 pub struct WebhookOptions {
@@ -52,6 +54,8 @@ pub(crate) struct Delivery {
     channels: Channels,
     /// Places for attempts.
     pub(crate) attempts: FairShare<TenantId>,
+    /// Places for statements.
+    statements: FairShare<TenantId>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -72,8 +76,19 @@ impl Delivery {
             options,
             channels,
             attempts: FairShare::new(MAX_ATTEMPTS).keeping(KEPT_ATTEMPTS),
+            statements: FairShare::new(MAX_STATEMENTS),
             shutdown,
         })
+    }
+
+    /// Runs a statement for a tenant, when it has a place.
+    pub(crate) async fn on_store<T>(
+        &self,
+        tenant: TenantId,
+        statement: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let _place = self.statements.take(tenant, 1).await;
+        self.store.trouble().on_one_server(statement).await
     }
 
     pub(crate) async fn attempt(&self, lane: &Lane, secrets: &[Vec<u8>], due: &Due) -> Settled {

@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
         let under_way: Vec<Uuid> = self.under_way.iter().copied().collect();
         let look = async move {
             let looking = delivery.store.due_deliveries(lane, &under_way, most);
-            delivery.store.trouble().on_one_server(looking).await.map(Step::Found)
+            delivery.on_store(lane.tenant, looking).await.map(Step::Found)
         };
         self.steps.push(look.boxed());
     }
@@ -182,7 +182,7 @@ impl<'a> Run<'a> {
         let store = async move {
             let limits = (delivery.options.patience, hold(delivery.options.timeout));
             let storing = delivery.store.settle_deliveries(lane, &settled, limits);
-            let state = delivery.store.trouble().on_one_server(storing).await?;
+            let state = delivery.on_store(lane.tenant, storing).await?;
             Ok(Step::Stored(settled.into_iter().map(|of| of.delivery).collect(), state))
         };
         self.steps.push(store.boxed());
