@@ -1,4 +1,4 @@
-//! What the lanes of a process share: its store, its connections and its places for attempts; and one attempt.
+//! One attempt, and its means: the store, the connections and the places that the lanes of a process share.
 
 use std::time::Duration;
 

@@ -138,14 +138,17 @@ impl<'a> Run<'a> {
         if !self.is_looking && !self.is_dry && self.found.len() < self.window {
             self.look();
         }
-        if self.is_dry && !self.is_napping {
+        // A full window finds out when an attempt has ended.
+        if self.is_dry && !self.is_napping && self.attempting < self.window {
             self.is_napping = true;
             self.steps.push(sleep(NAP).map(|()| Ok(Step::Awake)).boxed());
         }
     }
 
+    /// True if nothing is under way. A lane that is over waits for no place.
     fn is_done(&self) -> bool {
-        self.attempting == 0 && !self.is_waiting && !self.is_looking && !self.is_storing
+        let is_waiting = self.is_waiting && !self.is_over;
+        self.attempting == 0 && !is_waiting && !self.is_looking && !self.is_storing
     }
 
     fn wait_for_place(&mut self) {
