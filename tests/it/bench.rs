@@ -118,7 +118,7 @@ async fn neighbours_start_while_each_attack_runs() {
     );
     for row in rows {
         let name = row["attack"].as_str().unwrap();
-        // What holds a resource sends nothing that a plain load could be compared with.
+        // An attack that holds a resource sends nothing that a plain load could be compared with.
         let holds = ["permits", "files", "lists", "streams"].contains(&name);
         let is_compared = name != "plain" && !holds;
         for window in ["quiet", "attacked"].into_iter().chain(is_compared.then_some("plain_load")) {

@@ -122,7 +122,6 @@ impl Bare {
                 ("LONGHAUL_LLM_API_KEY", "none".to_owned()),
                 ("LONGHAUL__WORKER__CONCURRENCY", options.concurrency.to_string()),
                 ("LONGHAUL__SESSIONS__MAX_RUNNING_PER_AGENT", "0".to_owned()),
-                ("LONGHAUL__WEBHOOKS__ALLOW_PRIVATE_ADDRESSES", "true".to_owned()),
             ]
             .map(|(name, value)| (name.to_owned(), value)),
         );

@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinSet,
-    time::{interval, sleep},
+    time::{interval, sleep, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
@@ -84,8 +85,9 @@ pub(super) async fn run(args: WebhooksArgs, context: &Context) -> anyhow::Result
 }
 
 async fn environment(at_once: usize) -> anyhow::Result<BenchEnvironment> {
-    let at_once = ("LONGHAUL__WEBHOOKS__AT_ONCE".to_owned(), at_once.to_string());
-    let options = EnvironmentOptions { settings: vec![at_once], ..EnvironmentOptions::default() };
+    let settings = [("AT_ONCE", at_once.to_string()), ("ALLOW_PRIVATE_ADDRESSES", "true".to_owned())];
+    let settings = settings.map(|(name, value)| (format!("LONGHAUL__WEBHOOKS__{name}"), value));
+    let options = EnvironmentOptions { settings: settings.into(), ..EnvironmentOptions::default() };
     Bare::start().await?.start_environment(options).await
 }
 
@@ -135,7 +137,8 @@ impl Delivered {
         let limit = if *per_second >= 0.9 * ceiling { "the window" } else { "the cores" };
         format!(
             "{at_once} at a time, answers after {answer_ms} ms: {per_second:.0} deliveries/s of {ceiling:.0} that the \
-             window allows (most at once {most}; cores: API {:.2}, PostgreSQL {:.2}, receiver {:.2}): limited by {limit}",
+             window allows (most at once {most}; cores: API {:.2}, PostgreSQL {:.2}, receiver {:.2}): limited by \
+             {limit}",
             used.api, used.postgres, used.bench
         )
     }
@@ -233,9 +236,9 @@ async fn ends(callers: &[(&str, Caller)], seconds: Duration) -> anyhow::Result<V
     Ok(measured)
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
-    received: AtomicUsize,
+    answered: watch::Sender<usize>,
     open: AtomicUsize,
     most: AtomicUsize,
 }
@@ -251,7 +254,8 @@ impl Receiver {
     async fn start(answers_after: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/", listener.local_addr()?);
-        let counts = Arc::new(Counts::default());
+        let (answered, open, most) = (watch::Sender::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let counts = Arc::new(Counts { answered, open, most });
         let counted = Arc::clone(&counts);
         let serving = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -264,11 +268,9 @@ impl Receiver {
 
     /// Waits for so many answers.
     async fn until(&self, answers: usize) -> anyhow::Result<()> {
-        let give_up = Instant::now() + GIVE_UP;
-        while self.counts.received.load(Ordering::Relaxed) < answers {
-            ensure!(Instant::now() < give_up, "{answers} deliveries did not arrive: {:?}", self.counts);
-            sleep(Duration::from_millis(5)).await;
-        }
+        let mut answered = self.counts.answered.subscribe();
+        let all = timeout(GIVE_UP, answered.wait_for(|answered| *answered >= answers)).await;
+        all.with_context(|| format!("{answers} deliveries did not arrive: {:?}", self.counts))??;
         Ok(())
     }
 }
@@ -298,6 +300,6 @@ async fn answer(stream: TcpStream, counts: Arc<Counts>, after: Duration) -> std:
         sleep(after).await;
         counts.open.fetch_sub(1, Ordering::Relaxed);
         stream.get_mut().write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
-        counts.received.fetch_add(1, Ordering::Relaxed);
+        counts.answered.send_modify(|answered| *answered += 1);
     }
 }

@@ -51,6 +51,11 @@ pub(super) enum Attack {
 }
 
 impl Attack {
+    /// Name of the measured use in the output.
+    pub(super) fn measured_name(self) -> &'static str {
+        self.measured().map_or("start", Use::name)
+    }
+
     /// Name in the output.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -75,19 +80,19 @@ impl Attack {
         }
     }
 
-    /// What is measured of the other tenant.
-    pub(super) fn measured(self) -> Use {
+    /// The use of the held resource that is measured; `None`: starts of executions.
+    pub(super) fn measured(self) -> Option<Use> {
         match self {
-            Self::Files => Use::Upload,
-            Self::Lists => Use::List,
-            Self::Streams => Use::Stream,
+            Self::Files => Some(Use::Upload),
+            Self::Lists => Some(Use::List),
+            Self::Streams => Some(Use::Stream),
             Self::Plain
             | Self::Schemas
             | Self::Templates
             | Self::Limits
             | Self::Batches
             | Self::Outage
-            | Self::Permits => Use::Start,
+            | Self::Permits => None,
         }
     }
 

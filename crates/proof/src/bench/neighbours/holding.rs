@@ -53,10 +53,8 @@ const PART_PAUSE: Duration = Duration::from_secs(1);
 /// Size of an upload, and what it sends without a pause.
 const UPLOAD_BYTES: usize = FilesConfig::FILE_BYTES;
 const AT_ONCE_BYTES: usize = UPLOAD_BYTES / 10 * 9;
-/// Time in which readers and uploads take what there is.
-const SETTLES: Duration = Duration::from_secs(2);
 
-/// What is held until this is dropped.
+/// The holders. Dropping them gives back what they hold.
 pub(super) type Held = JoinSet<()>;
 
 /// One worker, whose permits a tenant can take, and an API process with few streams and little memory.
@@ -81,34 +79,47 @@ pub(super) async fn begin(
     environment: &BenchEnvironment,
     attacker: &(TenantId, Caller),
 ) -> anyhow::Result<Held> {
-    let mut held = JoinSet::new();
+    let (mut held, holders) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
     match attack {
         Attack::Permits => take_permits(environment, attacker).await?,
         Attack::Files => {
             for number in 0..2 * FILES {
-                held.spawn(upload(attacker.1.clone(), number));
+                held.spawn(upload(attacker.1.clone(), number, holders.clone()));
             }
-            tokio::time::sleep(SETTLES).await;
+            until(&holders, FILES).await?;
         }
         Attack::Lists => {
             for _ in 0..READERS {
-                held.spawn(read_lists(attacker.1.clone()));
+                held.spawn(read_lists(attacker.1.clone(), holders.clone()));
             }
-            tokio::time::sleep(SETTLES).await;
+            until(&holders, READERS).await?;
         }
-        Attack::Streams => take_streams(environment, attacker, &mut held).await?,
+        Attack::Streams => take_streams(environment, attacker, (&mut held, &holders)).await?,
         Attack::Plain | Attack::Schemas | Attack::Templates | Attack::Limits | Attack::Batches | Attack::Outage => {}
     }
     Ok(held)
 }
 
-/// Uploads slowly, again and again.
-async fn upload(caller: Caller, number: usize) {
+/// Waits for so many holders.
+async fn until(holders: &AtomicUsize, count: usize) -> anyhow::Result<()> {
+    let give_up = Instant::now() + PATIENCE;
+    while holders.load(Ordering::Relaxed) < count {
+        ensure!(Instant::now() < give_up, "the resource is not held: {holders:?} of {count}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}
+
+/// Uploads slowly, again and again. An upload counts as a holder once it is slow.
+async fn upload(caller: Caller, number: usize, holders: Arc<AtomicUsize>) {
     loop {
         let quick = stream::iter((0..AT_ONCE_BYTES / PART_BYTES).map(|_| Bytes::from_static(&[b'x'; PART_BYTES])));
-        let slow = stream::unfold(interval(PART_PAUSE), async |mut pauses| {
+        let slow = stream::unfold((interval(PART_PAUSE), Some(holders.clone())), async |(mut pauses, begins)| {
+            if let Some(holders) = begins {
+                holders.fetch_add(1, Ordering::Relaxed);
+            }
             pauses.tick().await;
-            Some((Bytes::from_static(&[b'x'; PART_BYTES]), pauses))
+            Some((Bytes::from_static(&[b'x'; PART_BYTES]), (pauses, None)))
         });
         let body = Body::wrap_stream(quick.chain(slow).map(Ok::<_, std::io::Error>));
         if caller.upload(&format!("/v1/files?name=held-{number}"), UPLOAD_BYTES, body).await.is_err() {
@@ -117,11 +128,13 @@ async fn upload(caller: Caller, number: usize) {
     }
 }
 
-async fn read_lists(caller: Caller) {
+/// Reads lists, one after the other. Each list counts.
+async fn read_lists(caller: Caller, holders: Arc<AtomicUsize>) {
     loop {
         if caller.send(Method::GET, "/v1/executions?status=FAILED&limit=100", Bytes::new()).await.is_err() {
             tokio::time::sleep(LOOK_EVERY).await;
         }
+        holders.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -129,14 +142,13 @@ async fn read_lists(caller: Caller) {
 async fn take_streams(
     environment: &BenchEnvironment,
     attacker: &(TenantId, Caller),
-    held: &mut Held,
+    (held, open): (&mut Held, &Arc<AtomicUsize>),
 ) -> anyhow::Result<()> {
     take_permits(environment, attacker).await?;
     let caller = &attacker.1;
     let (_, listed) = caller.send(Method::GET, "/v1/executions?status=IN_PROGRESS&limit=1", Bytes::new()).await?;
     let listed: Value = serde_json::from_slice(&listed)?;
     let id = listed["executions"][0]["id"].as_str().context("an execution of the attacker is in progress")?;
-    let open = Arc::new(AtomicUsize::new(0));
     for _ in 0..STREAMS {
         let (caller, open, path) = (caller.clone(), open.clone(), format!("/v1/executions/{id}/events"));
         held.spawn(async move {
@@ -150,12 +162,7 @@ async fn take_streams(
             }
         });
     }
-    let give_up = Instant::now() + PATIENCE;
-    while open.load(Ordering::Relaxed) < STREAMS {
-        ensure!(Instant::now() < give_up, "the streams are not held: {open:?} are open");
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-    Ok(())
+    until(open, STREAMS).await
 }
 
 async fn take_permits(environment: &BenchEnvironment, (tenant, caller): &(TenantId, Caller)) -> anyhow::Result<()> {

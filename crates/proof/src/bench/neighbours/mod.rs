@@ -32,7 +32,7 @@ use super::{
     bare_commits::Floor,
     conditions::conditions,
     environment::{Bare, BenchEnvironment, Caller, EnvironmentOptions},
-    starts::Pace,
+    starts::{Pace, Starts},
 };
 
 /// Executions of each floor measurement.
@@ -183,7 +183,7 @@ impl Street {
     }
 
     /// Measures the other tenant under `load`.
-    async fn window(&mut self, measured: Use, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
+    async fn window(&mut self, measured: Option<Use>, load: Option<Load>) -> anyhow::Result<(Window, Attacked)> {
         let pace = Pace { rate: self.args.rate, seconds: self.args.seconds, first: self.next };
         self.next += pace.submits();
         let stop = CancellationToken::new();
@@ -195,7 +195,10 @@ impl Street {
             AbortOnDropHandle::new(tokio::spawn(async move { attack(&caller, moves, shape, stop).await }))
         });
         let (before, started) = (self.environment.used(), Instant::now());
-        let starts = measured.measure(&self.environment, pace).await?;
+        let starts = match measured {
+            Some(of) => of.measure(&self.environment, pace).await?,
+            None => Starts::measure(&self.environment, pace).await?,
+        };
         let used = self.environment.used().per_second(before, started.elapsed());
         stop.cancel();
         let done = match attacking {

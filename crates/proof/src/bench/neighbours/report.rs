@@ -86,7 +86,8 @@ impl Row {
 
     fn json(&self) -> Value {
         json!({
-            "attack": self.attack.name(), "measured": self.attack.measured().name(), "quiet": self.quiet.json(), "attacked": self.attacked.json(),
+            "attack": self.attack.name(), "measured": self.attack.measured_name(), "quiet": self.quiet.json(),
+            "attacked": self.attacked.json(),
             "plain_load": self.plain.as_ref().map(Window::json), "p99_ratio": self.ratio(&self.attacked),
             "p99_ratio_of_plain_load": self.plain.as_ref().map(|plain| self.ratio(plain)),
             "requests_per_second": self.requests.per_second(), "answers": self.requests.answers,
@@ -103,8 +104,8 @@ impl Row {
         let plain = self.plain.as_ref().map(|plain| (plain, self.ratio(plain)));
         let beside = plain.map(|(_, ratio)| format!(", ordinary load {ratio:.2}")).unwrap_or_default();
         let (name, ratio) = (self.attack.name(), self.ratio(&self.attacked));
-        let measured = self.attack.measured().name();
-        output::line(format!("{name}: p99 of a {measured} under the attack / quiet {ratio:.2}{beside}"));
+        let measured = self.attack.measured_name();
+        output::line(format!("{name}: p99 ({measured}) under the attack / quiet {ratio:.2}{beside}"));
         output::line(self.quiet.line("quiet"));
         output::line(self.attacked.line("attack"));
         if let Some((plain, _)) = plain {
@@ -128,8 +129,8 @@ pub(super) fn print(context: &Context, args: &NeighboursArgs, rows: &[Row], (con
         return;
     }
     output::line(format!(
-        "submit to first model call of one tenant at {}/s, while another attacks over {} connections; beside one that holds \
-         a resource, uses of it at {}/s",
+        "submit to first model call of one tenant at {}/s, while another attacks over {} connections; beside one that \
+         holds a resource, uses of it at {}/s",
         args.rate,
         args.connections,
         super::holding::RATE

@@ -1,4 +1,4 @@
-//! What the measured tenant does beside a tenant that holds a resource.
+//! Uses of a resource by the measured tenant, while the other holds it.
 
 use std::time::Instant;
 
@@ -22,8 +22,6 @@ const UPLOAD_BYTES: usize = 256 * 1_024;
 /// One use of a resource by the measured tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// From the submit of an execution to its first model call
-    Start,
     /// An upload of 256 KiB
     Upload,
     /// A list of executions
@@ -35,7 +33,6 @@ pub(super) enum Use {
 impl Use {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Start => "start",
             Self::Upload => "upload",
             Self::List => "list",
             Self::Stream => "stream",
@@ -44,9 +41,6 @@ impl Use {
 
     /// Measures uses at the pace.
     pub(super) async fn measure(self, environment: &BenchEnvironment, pace: Pace) -> anyhow::Result<Starts> {
-        if self == Self::Start {
-            return Starts::measure(environment, pace).await;
-        }
         let body = request(DEFINITION, usize::try_from(pace.first)?);
         let ended = environment.caller.run(&body).await?;
         let execution = ended["id"].as_str().context("an execution has an id")?.to_owned();
@@ -73,7 +67,7 @@ impl Use {
 
     async fn once(self, caller: &Caller, execution: &str, number: u32) -> anyhow::Result<()> {
         let (method, path, body) = match self {
-            Self::Start | Self::Stream => {
+            Self::Stream => {
                 let mut events = caller.events(&format!("/v1/executions/{execution}/events"), None, None).await?;
                 events.next().await.context("the stream ended before its first event")??;
                 return Ok(());
