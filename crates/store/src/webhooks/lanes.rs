@@ -66,7 +66,7 @@ pub struct Settled {
     pub error: Option<String>,
 }
 
-/// What became of a lane when attempts were stored.
+/// State of a lane after attempts were stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneState {
     Held,

@@ -1,4 +1,4 @@
-//! How many reactions of a process run at a time.
+//! The limit on the reactions of a process at a time.
 
 use tokio::sync::Semaphore;
 
