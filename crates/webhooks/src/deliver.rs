@@ -137,8 +137,8 @@ impl Delivery {
         loop {
             let (removing, began) = (self.store.remove_deliveries(REMOVE_AT_ONCE), Instant::now());
             match self.on_store(NOBODY, removing).await {
-                Ok(0) => return,
-                Ok(_) => sleep(began.elapsed() * REMOVE_PAUSE).await,
+                Ok(None) => return,
+                Ok(Some(_)) => sleep(began.elapsed() * REMOVE_PAUSE).await,
                 Err(error) => {
                     tracing::warn!(%error, "deliveries of deleted webhooks were not removed");
                     return;

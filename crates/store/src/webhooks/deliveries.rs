@@ -163,12 +163,12 @@ impl Store {
         Ok(done.rows_affected())
     }
 
-    /// Removes up to `limit` deliveries of a deleted endpoint. Returns their number; fewer than `limit` if none of this
-    /// endpoint is left.
+    /// Removes up to `limit` deliveries of a deleted endpoint. Returns their number, fewer than `limit` if none of this
+    /// endpoint is left; `None` if there is no deleted endpoint, or another process works on each.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn remove_deliveries(&self, limit: i64) -> Result<i64, StoreError> {
+    pub async fn remove_deliveries(&self, limit: i64) -> Result<Option<i64>, StoreError> {
         let removed = sqlx::query_scalar!(
             r#"
             with removed as materialized (
@@ -194,11 +194,11 @@ impl Store {
                 delete from removed_webhooks w using removed r
                 where w.endpoint_id = r.endpoint_id and (select count(*) from portion) < $1
             )
-            select count(*) as "n!" from portion
+            select (select count(*) from portion) as "n!" from removed
             "#,
             limit,
         );
-        Ok(removed.fetch_one(&self.pool).await?)
+        Ok(removed.fetch_optional(&self.pool).await?)
     }
 
     /// Gives up deliveries whose time is over, and deletes up to `limit` that are over and older than 14 days. Returns
