@@ -8,6 +8,7 @@ use longhaul_sdk::{
     spec::{BudgetSpec, ToolRef},
 };
 use longhaul_shared::domain::ExecutionId;
+use longhaul_store::ends::Subject;
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use serde_json::{Value, json};
 
@@ -74,6 +75,28 @@ async fn execution_is_taken_if_its_agent_says_so() {
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     assert_eq!(fleet.json("select to_jsonb(count(*)) from memory_sources").await, 1, "off by default");
     worker.drain().await;
+}
+
+#[tokio::test]
+async fn late_reaction_submits_no_second_update() {
+    let mut fleet = Fleet::start().await;
+    fleet.set("LONGHAUL__WORKER__QUEUES", "work");
+    let _worker = fleet.worker();
+    fleet.apply(&remembering(json!({"enabled": true})), &DefinitionSpec::new("d", "a")).await;
+    answer_with(&fleet, |_| reply_text(r#"{"total": 3}"#));
+    let mut new = fleet.new_execution("d", json!({"text": "add"})).await;
+    new.queue = "work".into();
+    let id = fleet.submit_new(new).await;
+    fleet.ended(id).await;
+    eventually("an update waits", PATIENCE, || async {
+        let updates = fleet.json("select to_jsonb(count(*)) from memory_updates").await;
+        if updates == 1 { Ok(()) } else { Err(updates.to_string()) }
+    })
+    .await;
+    let late = Subject { id: id.0, rows: Vec::new(), is_late: true };
+    fleet.store.memory_source_ended(&late).await.unwrap();
+    assert_eq!(fleet.store.submit_memory_updates(10, &BudgetSpec::default()).await.unwrap(), []);
+    assert_eq!(fleet.json("select to_jsonb(count(*)) from memory_updates").await, 1);
 }
 
 #[tokio::test]

@@ -6,8 +6,8 @@ use crate::{
 };
 
 impl Store {
-    /// Makes the source of an ended execution due, so that the duty `update memory` takes it now. Changes nothing while
-    /// another transaction has the source locked.
+    /// Makes the source of an ended execution due, so that the duty `update memory` takes it now, unless the duty was
+    /// there before and its update has not ended. Changes nothing while another transaction has the source locked.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -23,7 +23,10 @@ impl Store {
         }
         sqlx::query!(
             "update memory_sources set check_at = longhaul_now()
-             where id = $1 and noted > taken and check_at is not null",
+             where id = $1 and noted > taken and check_at is not null and not exists (
+                 select from memory_updates u join executions e on e.id = u.execution_id
+                 where u.source_id = $1 and e.finished_at is null
+             )",
             ended.id,
         )
         .execute(&mut *transaction)
