@@ -36,7 +36,7 @@ const SOMEBODY_TO_HIT: Duration = Duration::from_secs(30);
 const WORTH_HITTING: i64 = 2;
 /// Longest time for the model's circuit breaker to close after the model is back: its next probe is after at most ten
 /// seconds.
-const BREAKER_CLOSES: Duration = Duration::from_secs(30);
+const BREAKER_CLOSES: Duration = Duration::from_secs(60);
 /// Replies of Postgres lost for each process.
 const LOST_REPLIES: usize = 3;
 

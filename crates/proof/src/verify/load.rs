@@ -126,7 +126,8 @@ impl Submitter {
     }
 
     async fn submit(&self, number: i64) {
-        let (started, sent_at) = (Instant::now(), SystemClock::new().now());
+        let (clock, started) = (SystemClock::new(), Instant::now());
+        let (mut sent_at, mut sent_before) = (clock.now(), None);
         let is_sent_again = number % SENT_AGAIN == 0 || self.mix.kind(number) == Kind::Schedule;
         let mut wanted = if is_sent_again { 2 } else { 1 };
         let (mut pause, longest) = PAUSES;
@@ -137,8 +138,16 @@ impl Submitter {
                     self.submits.edit(number, |submit| submit.answers.push(id));
                     wanted -= 1;
                 }
-                Err(NoAnswer::Refused(reason)) => {
-                    self.submits.edit(number, |submit| submit.refused = Some(reason));
+                // Unanswered until the time it names: as a caller would, ask for a later one.
+                Err(NoAnswer::Refused(problem)) if problem["errors"][0]["path"] == "/at" => {
+                    sent_before = Some(std::mem::replace(&mut sent_at, clock.now()));
+                }
+                // The request that was thought lost was stored after all.
+                Err(NoAnswer::Refused(problem)) if problem["code"] == "schedule_exists" && sent_before.is_some() => {
+                    sent_at = sent_before.take().unwrap_or(sent_at);
+                }
+                Err(NoAnswer::Refused(problem)) => {
+                    self.submits.edit(number, |submit| submit.refused = Some(problem.to_string()));
                     return;
                 }
                 Err(NoAnswer::Passing) => {
@@ -150,7 +159,7 @@ impl Submitter {
     }
 
     async fn send(&self, number: i64, sent_at: DateTime<Utc>) -> Result<ExecutionId, NoAnswer> {
-        let key = format!("verify-{number}");
+        let key = format!("verify-{number}-{}", sent_at.timestamp_millis());
         let (path, body, id) = match self.mix.kind(number) {
             Kind::Plain => ("/v1/executions".into(), self.execution(DEFINITION, number), "id"),
             Kind::Approvals => ("/v1/executions".into(), self.execution(APPROVALS, number), "id"),
@@ -169,7 +178,7 @@ impl Submitter {
         let answer = self.post(&path, &key, &body).await?;
         // A project answers with an id of its own kind.
         let id = answer[id].as_str().and_then(|id| id.trim_start_matches("proj_").parse().ok()).map(ExecutionId);
-        id.ok_or_else(|| NoAnswer::Refused(format!("an answer without an id: {answer}")))
+        id.ok_or(NoAnswer::Refused(answer))
     }
 
     fn execution(&self, definition: &str, number: i64) -> Value {
@@ -256,7 +265,7 @@ impl Submitter {
         let body = json!({ "agent": DEFINITION, "budget": self.mix.budget(number) });
         let answer = self.post("/v1/sessions", &key, &body).await?;
         let id = answer["id"].as_str().map(str::to_owned);
-        id.ok_or_else(|| NoAnswer::Refused(format!("an answer without an id: {answer}")))
+        id.ok_or(NoAnswer::Refused(answer))
     }
 
     async fn post(&self, path: &str, key: &str, body: &Value) -> Result<Value, NoAnswer> {
@@ -277,7 +286,7 @@ impl Submitter {
         }
         let is_passing =
             status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
-        Err(if is_passing { NoAnswer::Passing } else { NoAnswer::Refused(format!("{status}: {body}")) })
+        Err(if is_passing { NoAnswer::Passing } else { NoAnswer::Refused(body) })
     }
 }
 
@@ -288,8 +297,8 @@ fn schedule_key(number: i64) -> String {
 
 /// The reason why a request gave no result.
 enum NoAnswer {
-    /// No repeat can change it.
-    Refused(String),
+    /// No repeat can change it: the problem, or an answer without an id.
+    Refused(Value),
     /// No answer, or one that says to try again.
     Passing,
 }
