@@ -144,6 +144,7 @@ fn latent_spec(latent: &LatentToolSpec) -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: Some(latent.output.clone()),
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -170,6 +171,7 @@ fn output_spec(schema: &Value) -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 

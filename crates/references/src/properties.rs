@@ -121,6 +121,7 @@ fn open_tool(features: Features) -> Arc<Signature> {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     };
     Arc::new(Signature::new(&spec, features, &SchemaCache::default()).unwrap())
 }

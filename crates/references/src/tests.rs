@@ -48,6 +48,7 @@ fn spec() -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 

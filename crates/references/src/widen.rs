@@ -280,6 +280,7 @@ mod tests {
             effect: ToolEffect::ReadOnly,
             latent_output: None,
             is_strict: false,
+            mended: None,
         }
     }
 

@@ -134,5 +134,7 @@ pub use result::ExecutionResult;
 pub use schemars::{self, JsonSchema};
 pub use scratchpad::ToolScratchpad;
 pub use spec::{AgentConfig, AgentSpec, DefinitionSpec};
-pub use tool::{Reconciled, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolFile, ToolOutput, ToolSpec};
+pub use tool::{
+    MendedTool, Reconciled, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolFile, ToolOutput, ToolSpec,
+};
 pub use validator::{IsValidJson, Validation, Validator, ValidatorResponse};

@@ -61,7 +61,7 @@
 //! # }
 //! ```
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use schemars::JsonSchema;
@@ -101,6 +101,19 @@ pub struct ToolSpec {
     /// other is allowed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_strict: bool,
+    /// What was changed of a tool server's tool so that model APIs take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mended: Option<MendedTool>,
+}
+
+/// Names of a tool server's tool as the server knows them, where models know others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MendedTool {
+    /// Name of the tool.
+    pub name: String,
+    /// Names of properties of its arguments, at any depth, by the names that models know.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub properties: BTreeMap<String, String>,
 }
 
 /// The data that a tool may use while it runs.

@@ -90,6 +90,7 @@ impl BrowserTool {
             effect: self.effect(),
             latent_output: None,
             is_strict: false,
+            mended: None,
         }
     }
 }

@@ -106,6 +106,7 @@ fn ask_caller() -> ToolSpec {
         effect: ToolEffect::Idempotent,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -147,6 +148,7 @@ fn spawn_sub_agent(settings: &Value) -> ToolSpec {
         effect: ToolEffect::SideEffect,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -169,6 +171,7 @@ fn collect_sub_agents() -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -188,6 +191,7 @@ fn remember() -> ToolSpec {
         effect: ToolEffect::Idempotent,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -207,6 +211,7 @@ fn recall() -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -228,6 +233,7 @@ fn plan_project() -> ToolSpec {
         effect: ToolEffect::Idempotent,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -251,5 +257,6 @@ pub(crate) fn load_skill(skills: &[String]) -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }

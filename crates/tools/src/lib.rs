@@ -29,7 +29,9 @@ pub use browser::BrowserTool;
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
 pub use host::{ASK_CALLER, COLLECT_SUB_AGENTS, HostTool, RECALL, REMEMBER, SPAWN_SUB_AGENT};
 pub use http::platform_client;
-pub use mcp::{AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, SecretResolver, check_server, server_of};
+pub use mcp::{
+    AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, MissingTool, SecretResolver, check_server, server_of,
+};
 pub use outcome::CallOutcome;
 pub use registry::{ToolFactory, ToolRegistry, ToolRegistryError};
 pub use serial::SerialTool;

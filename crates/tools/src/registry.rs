@@ -22,7 +22,7 @@ use super::{
 use crate::{host::HostTool, serial::SerialTool};
 
 /// Longest name that every model API accepts, in bytes.
-const MAX_NAME: usize = 64;
+pub(super) const MAX_NAME: usize = 64;
 
 struct Typed<T> {
     tool: T,
@@ -39,6 +39,7 @@ impl<T: Tool> Typed<T> {
             effect: tool.effect(),
             latent_output: None,
             is_strict: false,
+            mended: None,
         };
         Self { tool, spec }
     }

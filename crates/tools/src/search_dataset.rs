@@ -102,6 +102,7 @@ fn spec(datasets: &[String]) -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 

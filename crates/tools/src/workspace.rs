@@ -89,6 +89,7 @@ impl WorkspaceTool {
             effect: if self.changes() { ToolEffect::Idempotent } else { ToolEffect::ReadOnly },
             latent_output: None,
             is_strict: false,
+            mended: None,
         }
     }
 }

@@ -10,7 +10,8 @@ use serde_json::json;
 use super::{EVERYWHERE, agent, call, http, settings, sources, sources_with, stdio};
 use crate::support::mcp::STDIO_SERVER;
 
-const NAMES: [&str; 10] = ["big", "crash_once", "echo", "env", "fail", "gated", "key", "picture", "pid", "refuse"];
+const NAMES: [&str; 11] =
+    ["big", "crash_once", "echo", "env", "fail", "gated", "key", "not_callable", "picture", "pid", "refuse"];
 
 fn names(toolbox: &Toolbox) -> Vec<&str> {
     toolbox.specs().iter().map(|spec| spec.name.as_str()).collect()

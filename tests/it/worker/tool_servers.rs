@@ -145,6 +145,7 @@ async fn allowed_but_missing_tool_is_an_event() {
     let id = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
     let missing = fleet.json("select jsonb_agg(data) from events where kind = 'tools_missing'").await;
-    assert_eq!(missing, json!([{"tools": ["mcp__shelf__ech0"]}]));
+    let reasons = json!({"mcp__shelf__ech0": "the server does not list it"});
+    assert_eq!(missing, json!([{"tools": ["mcp__shelf__ech0"], "reasons": reasons, "count": 1}]));
     worker.drain().await;
 }

@@ -12,10 +12,13 @@ use std::{
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
 use longhaul_shared::domain::{CallError, CallErrorKind, RetryCounters};
 use longhaul_store::history::journal::{Hash, JournalStep, StepState};
-use longhaul_tools::server_of;
+use longhaul_tools::{MissingTool, server_of};
 use serde_json::json;
 
 use super::{Agent, CompletedCall, Writer, calls::CallBody, read_body};
+
+/// Most missing tools that the event names.
+const MAX_MISSING: usize = 50;
 
 /// State of the run's tool servers.
 #[derive(Debug, Default)]
@@ -102,10 +105,15 @@ impl Writer {
         self.flush().await
     }
 
-    /// Emits `tools_missing`: tools that the agent allows but its servers do not offer.
-    pub fn note_missing_tools(&mut self, missing: &[String]) {
-        if !missing.is_empty() {
-            self.event("tools_missing", json!({ "tools": missing }));
+    /// Emits `tools_missing`: tools that its servers do not offer though the agent allows them, or that do not fit.
+    pub fn note_missing_tools(&mut self, missing: &[MissingTool]) {
+        if missing.is_empty() {
+            return;
         }
+        let named = &missing[..missing.len().min(MAX_MISSING)];
+        let tools: Vec<&str> = named.iter().map(|tool| tool.name.as_str()).collect();
+        let reasons: BTreeMap<&str, &str> =
+            named.iter().map(|tool| (tool.name.as_str(), tool.reason.as_str())).collect();
+        self.event("tools_missing", json!({ "tools": tools, "reasons": reasons, "count": missing.len() }));
     }
 }

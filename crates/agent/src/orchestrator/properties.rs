@@ -67,6 +67,7 @@ impl Playing {
             effect: ToolEffect::ReadOnly,
             latent_output: None,
             is_strict: false,
+            mended: None,
         };
         let features = Features { references: true, destinations: true, conditions: true, ..Features::default() };
         let signature = Arc::new(Signature::new(&spec, features, &SchemaCache::default()).unwrap());

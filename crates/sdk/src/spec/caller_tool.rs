@@ -116,6 +116,7 @@ impl CallerToolSpec {
             effect: self.effect,
             latent_output: None,
             is_strict: false,
+            mended: None,
         }
     }
 

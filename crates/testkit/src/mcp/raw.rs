@@ -38,10 +38,7 @@ async fn answer<F: Future<Output = Result<String, HangUp>>>(
     let Some(id) = message.get("id").cloned() else { return Ok(StatusCode::ACCEPTED.into_response()) };
     let params = message["params"].take();
     let result = match message["method"].as_str().unwrap_or_default() {
-        "initialize" => json!({
-            "protocolVersion": params["protocolVersion"], "capabilities": { "tools": {} },
-            "serverInfo": { "name": "longhaul", "version": env!("CARGO_PKG_VERSION") },
-        }),
+        "initialize" => initialized(&params),
         "ping" => json!({}),
         "tools/list" => json!({ "tools": tools }),
         "tools/call" => {
@@ -54,6 +51,28 @@ async fn answer<F: Future<Output = Result<String, HangUp>>>(
         }
     };
     Ok(Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response())
+}
+
+/// A server at `/mcp` whose results are whatever `answer` returns for a method and its parameters.
+pub fn any_results(answer: impl Fn(&str, &Value) -> Value + Clone + Send + Sync + 'static) -> Router {
+    let answer = move |body: Bytes| async move {
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
+        let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);
+        let result = match method {
+            "initialize" => initialized(params),
+            _ => answer(method, params),
+        };
+        Json(json!({ "jsonrpc": "2.0", "id": id, "result": result })).into_response()
+    };
+    Router::new().route("/mcp", post(answer))
+}
+
+fn initialized(params: &Value) -> Value {
+    json!({
+        "protocolVersion": params["protocolVersion"], "capabilities": { "tools": {} },
+        "serverInfo": { "name": "longhaul", "version": env!("CARGO_PKG_VERSION") },
+    })
 }
 
 /// Describes a tool whose arguments are all integers, for `tools/list`.

@@ -4,12 +4,42 @@ use std::collections::HashMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use longhaul_sdk::{ToolFile, ToolOutput};
-use longhaul_shared::config::FilesConfig;
+use longhaul_shared::{config::FilesConfig, domain::cut};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 
 /// Maximum files of one result; the text describes the others.
 const MAX_FILES: usize = 20;
+
+/// Reads a result part by part. One that the protocol does not know is described; `None` if nothing of it is a result.
+pub(super) fn read(answer: &mut Value) -> Option<CallToolResult> {
+    let is_result = ["content", "structuredContent", "isError"].iter().any(|name| answer.get(*name).is_some());
+    if !is_result {
+        return None;
+    }
+    let parts = match answer["content"].take() {
+        Value::Array(parts) => parts,
+        Value::Null => Vec::new(),
+        // A single part, or a bare text.
+        part @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => vec![part],
+    };
+    let content = parts.into_iter().map(|part| match part.as_str() {
+        Some(text) => ContentBlock::text(text),
+        None => serde_json::from_value(part.clone()).unwrap_or_else(|_odd| ContentBlock::text(odd(&part))),
+    });
+    let mut result = CallToolResult::default();
+    result.content = content.collect();
+    result.structured_content = answer.get_mut("structuredContent").map(Value::take);
+    result.is_error = answer["isError"].as_bool();
+    Some(result)
+}
+
+/// What is said of a part that the protocol does not know.
+fn odd(part: &Value) -> String {
+    let kind = part["type"].as_str().unwrap_or("unknown");
+    let text = part["text"].as_str().map(|text| format!(": {text}"));
+    format!("[content of type {}{}]", cut(kind, 64), text.unwrap_or_default())
+}
 
 /// The text parts and files, and the structured content if there is no text part.
 pub(super) fn to_output(mut result: CallToolResult) -> ToolOutput {
@@ -124,7 +154,13 @@ fn part(block: ContentBlock) -> String {
             }
             _ => "[resource of an unknown kind]".into(),
         },
-        ContentBlock::ResourceLink(link) => format!("[resource {}]", link.uri),
+        ContentBlock::ResourceLink(link) => {
+            let said = [link.title.as_ref().unwrap_or(&link.name), link.description.as_ref().unwrap_or(&link.name)];
+            let mut said: Vec<&str> = said.into_iter().map(String::as_str).filter(|said| !said.is_empty()).collect();
+            said.dedup();
+            let kind = link.mime_type.as_deref().map(|kind| format!(", {kind}")).unwrap_or_default();
+            format!("[resource {}: {}{kind}]", link.uri, said.join(", "))
+        }
         _ => "[content of an unknown kind]".into(),
     }
 }
@@ -221,7 +257,7 @@ mod tests {
         ]);
         assert_eq!(
             text(json!({ "content": content })),
-            "[image/png, 5 bytes]\n[audio/wav, 2 bytes]\nnote\n[application/octet-stream, 2 bytes] file:///b\n[resource file:///l]"
+            "[image/png, 5 bytes]\n[audio/wav, 2 bytes]\nnote\n[application/octet-stream, 2 bytes] file:///b\n[resource file:///l: l]"
         );
     }
 }

@@ -2,28 +2,27 @@
 //!
 //! In a circle with `pool.rs`: a pool makes the handle of a server, and the handle takes its connections from the pool.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use longhaul_sdk::{
     Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec, spec::McpServerSpec,
 };
-use longhaul_shared::{
-    domain::cut,
-    json_schema::{SchemaCache, report},
-};
+use longhaul_shared::{domain::cut, json_schema::SchemaCache};
 use rmcp::{
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, JsonObject, MetaObject, PaginatedRequestParams,
-        RequestMetaObject, Tool as ListedTool,
+        CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject, ListToolsRequest,
+        MetaObject, PaginatedRequestParams, RequestMetaObject,
     },
     service::ServiceError,
 };
 use serde_json::Value;
 
 use super::{
+    asking::ask,
     connection::Connection,
-    name::full_name,
+    fit::{Fitted, Listed, SHOWN, fit, has_fit_name, restore},
+    name::PREFIX,
     pool::McpPool,
     pool_settings::{AllowedNetworks, SlotKey},
     result,
@@ -39,6 +38,8 @@ const MAX_PAGES: usize = 64;
 const MAX_DESCRIPTION_BYTES: usize = 16 * 1024;
 /// Maximum bytes of a tool's schema; a tool with a larger one is left out.
 const MAX_SCHEMA_BYTES: usize = 128 * 1024;
+/// Bytes of the reason why a tool is left out.
+const MAX_REASON_BYTES: usize = 300;
 /// Bytes of an error's text. Results are truncated by the toolbox to the agent's limit.
 const MAX_ERROR_BYTES: usize = 2_048;
 
@@ -68,12 +69,12 @@ impl McpServer {
         Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout }))
     }
 
-    /// Lists the tools, sorted by name, that the agent allows and a model can be shown; and the full names of
-    /// allowed tools that are not among them.
+    /// Lists the tools, sorted by name, that the agent allows and a model can be shown, and those that are left out:
+    /// the server does not offer them, or no mending makes them fit.
     ///
     /// # Errors
     /// `tool_unreachable` if the server does not answer.
-    pub async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<String>), Failure> {
+    pub async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<MissingTool>), Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
             Err(_) => {
@@ -81,29 +82,66 @@ impl McpServer {
                 return Err(self.unreachable("it did not list its tools in time"));
             }
         };
-        let mut tools: Vec<_> = listed.into_iter().filter_map(|tool| self.accept(tool, schemas)).collect();
+        let mut missing = Vec::new();
+        let mut allowed = self.allowed(listed, &mut missing);
+        // Names that need no mending come first, so that a mended one takes none of them.
+        allowed.sort_by_key(|tool| !has_fit_name(&self.0.name, &tool.name));
+        let mut names = BTreeSet::new();
+        let mut tools = Vec::new();
+        for listed in allowed {
+            match self.accept(&listed, &names, schemas) {
+                Ok(tool) => {
+                    names.insert(tool.spec.name.clone());
+                    tools.push(tool);
+                }
+                Err(reason) => missing.push(self.missing(&listed.name, &reason)),
+            }
+        }
         tools.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
-        let is_missing = |allowed: &&String| !tools.iter().any(|tool| tool.name == **allowed);
-        let missing: Vec<String> = self.0.spec.allow.iter().filter(is_missing).map(|tool| self.told(tool)).collect();
         if !missing.is_empty() {
-            tracing::warn!(tool.server = self.0.name, "tools are allowed that the server does not offer: {missing:?}");
+            tracing::warn!(tool.server = self.0.name, "tools of the server are left out: {missing:?}");
         }
         Ok((tools, missing))
     }
 
-    /// Returns a tool from its pinned spec, without contacting the server.
-    pub fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
-        McpTool { server: self.clone(), name: name.into(), spec }
+    /// The entries of a list that the agent allows. What is no tool, and allowed tools that are not listed, are added
+    /// to `missing`.
+    fn allowed(&self, entries: Vec<Value>, missing: &mut Vec<MissingTool>) -> Vec<Listed> {
+        let allow = &self.0.spec.allow;
+        let mut listed = Vec::new();
+        for (at, entry) in entries.into_iter().enumerate() {
+            match Listed::read(entry) {
+                Ok(tool) if allow.is_empty() || allow.contains(&tool.name) => listed.push(tool),
+                Ok(_) => {}
+                Err(reason) if allow.is_empty() => {
+                    missing.push(self.missing(&format!("entry {} of its list", at + 1), reason));
+                }
+                Err(_) => {}
+            }
+        }
+        let is_absent = |allowed: &&String| !listed.iter().any(|tool| tool.name == **allowed);
+        missing.extend(allow.iter().filter(is_absent).map(|tool| self.missing(tool, "the server does not list it")));
+        listed
     }
 
-    async fn list(&self) -> Result<Vec<ListedTool>, Failure> {
+    /// Returns a tool from its pinned spec, without contacting the server. `name` is the server's own, unless it was
+    /// mended.
+    pub fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
+        let name = spec.mended.as_ref().map_or(name, |mended| &mended.name).to_owned();
+        McpTool { server: self.clone(), name, spec }
+    }
+
+    /// The entries of the server's list, as they are.
+    async fn list(&self) -> Result<Vec<Value>, Failure> {
         let mut tools = Vec::new();
-        let mut cursor = None;
+        let (mut cursor, mut seen): (Option<String>, BTreeSet<String>) = (None, BTreeSet::new());
+        let mut unique = BTreeSet::new();
         let connection = self.connect().await?;
         for _ in 0..MAX_PAGES {
             let mut params = PaginatedRequestParams::default();
-            params.cursor = cursor;
-            let page = match connection.peer().list_tools(Some(params)).await {
+            params.cursor.clone_from(&cursor);
+            let request = ListToolsRequest::with_param(params);
+            let mut page = match ask(connection.peer(), ClientRequest::ListToolsRequest(request)).await {
                 Ok(page) => page,
                 Err(error) => {
                     self.0.pool.discard(&self.0.key, &connection).await;
@@ -116,8 +154,13 @@ impl McpServer {
                     return Err(self.unreachable(&cut(&reason, MAX_ERROR_BYTES)));
                 }
             };
-            tools.extend(page.tools);
-            cursor = page.next_cursor;
+            let Value::Array(listed) = page["tools"].take() else {
+                return Err(self.unreachable("its list of tools is no list"));
+            };
+            tools.extend(listed.into_iter().filter(|entry| unique.insert(entry.to_string())));
+            // A cursor that was there before would list the same pages again.
+            let next = page["nextCursor"].as_str().filter(|next| !next.is_empty()).map(str::to_owned);
+            cursor = next.filter(|next| seen.insert(next.clone()));
             if cursor.is_none() || tools.len() > MAX_TOOLS {
                 break;
             }
@@ -132,58 +175,46 @@ impl McpServer {
         Ok(tools)
     }
 
-    /// Converts a listed tool. `None` if the agent does not allow it, or, with a warning, if its name or schema
-    /// is unusable.
-    fn accept(&self, tool: ListedTool, schemas: &SchemaCache) -> Option<McpTool> {
-        let server = &self.0.name;
-        if !self.0.spec.allow.is_empty() && !self.0.spec.allow.iter().any(|allowed| *allowed == tool.name) {
-            return None;
-        }
-        let skip = |reason: &str| {
-            tracing::warn!(tool.server = server, tool.name = %cut(&tool.name, 128), "tool left out: {reason}");
-        };
-        let Some(name) = full_name(server, &tool.name) else {
-            skip("its full name is not 1 to 64 of `a-z A-Z 0-9 _ -`");
-            return None;
-        };
-        let mut parameters = Value::Object(tool.input_schema.as_ref().clone());
-        if let Some(argument) = self.0.spec.idempotency_arguments.get(tool.name.as_ref()) {
+    /// Makes a listed tool fit. `taken` holds the full names of the others.
+    ///
+    /// # Errors
+    /// Its schema is unusable, or its name is taken.
+    fn accept(&self, tool: &Listed, taken: &BTreeSet<String>, schemas: &SchemaCache) -> Result<McpTool, String> {
+        let Fitted { name, description, mut parameters, mended } = fit(&self.0.name, tool, taken)?;
+        if let Some(argument) = self.0.spec.idempotency_arguments.get(&tool.name) {
             hide(&mut parameters, argument);
         }
         if parameters.to_string().len() > MAX_SCHEMA_BYTES {
-            skip("its schema is too large");
-            return None;
+            return Err("its schema is too large".into());
         }
-        if let Err(reason) = report::describes_object(&parameters).and_then(|()| schemas.get(&parameters)) {
-            skip(&format!("its schema cannot be used: {reason}"));
-            return None;
-        }
-        let description = cut(tool.description.as_deref().unwrap_or_default(), MAX_DESCRIPTION_BYTES).into_owned();
-        let effect = self.effect_of(&tool);
-        let spec = ToolSpec { name, description, parameters, effect, latent_output: None, is_strict: false };
-        Some(McpTool { server: self.clone(), name: tool.name.into_owned(), spec })
+        schemas.get(&parameters).map_err(|reason| format!("its schema cannot be used: {reason}"))?;
+        let description = cut(&description, MAX_DESCRIPTION_BYTES).into_owned();
+        let effect = self.effect_of(tool);
+        let spec = ToolSpec { name, description, parameters, effect, latent_output: None, is_strict: false, mended };
+        Ok(self.tool(&tool.name, spec))
     }
 
     /// The effect declared by the agent, else hinted by a trusted server, else `SideEffect`.
-    fn effect_of(&self, tool: &ListedTool) -> ToolEffect {
-        if let Some(&effect) = self.0.spec.effects.get(tool.name.as_ref()) {
+    fn effect_of(&self, tool: &Listed) -> ToolEffect {
+        if let Some(&effect) = self.0.spec.effects.get(&tool.name) {
             return effect;
         }
-        let Some(hints) = tool.annotations.as_ref().filter(|_| self.0.spec.trusted) else {
+        if !self.0.spec.trusted {
             return ToolEffect::SideEffect;
-        };
-        if hints.read_only_hint == Some(true) {
+        }
+        if tool.annotations["readOnlyHint"] == true {
             ToolEffect::ReadOnly
-        } else if hints.idempotent_hint == Some(true) {
+        } else if tool.annotations["idempotentHint"] == true {
             ToolEffect::Idempotent
         } else {
             ToolEffect::SideEffect
         }
     }
 
-    /// The full name of an allowed tool, for messages. It may be invalid, since the agent's author wrote it.
-    fn told(&self, tool: &str) -> String {
-        format!("mcp__{}__{}", self.0.name, cut(tool, 128))
+    /// A tool that is left out. Its name may be invalid: the agent's author or the server wrote it.
+    fn missing(&self, tool: &str, reason: &str) -> MissingTool {
+        let name = format!("{PREFIX}{}__{}", self.0.name, cut(tool, SHOWN));
+        MissingTool { name, reason: cut(reason, MAX_REASON_BYTES).into_owned() }
     }
 
     async fn connect(&self) -> Result<Arc<Connection>, Failure> {
@@ -195,6 +226,14 @@ impl McpServer {
         let summary = format!("tool server `{}` could not be reached: {reason}", self.0.name);
         Failure::of(FailureCode::TOOL_UNREACHABLE, summary)
     }
+}
+
+/// A tool of a server that is not offered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingTool {
+    /// Its full name.
+    pub name: String,
+    pub reason: String,
 }
 
 /// One tool of a server.
@@ -214,6 +253,8 @@ enum RequestError {
     Unsent(String),
     /// The connection broke during the call.
     Lost(String),
+    /// The server answered something that is no result: the call may have run.
+    Unreadable(&'static str),
 }
 
 impl McpTool {
@@ -222,7 +263,10 @@ impl McpTool {
     }
 
     fn may_have_run(&self, reason: &str) -> ToolFailure {
-        let lost = format!("the connection to the tool server was lost while the call ran ({reason})");
+        self.outcome_unknown(format!("the connection to the tool server was lost while the call ran ({reason})"))
+    }
+
+    fn outcome_unknown(&self, lost: String) -> ToolFailure {
         match self.spec.effect {
             ToolEffect::ReadOnly => ToolFailure::Reported(lost),
             ToolEffect::Idempotent | ToolEffect::SideEffect => {
@@ -236,14 +280,16 @@ impl McpTool {
         connection: &Connection,
         params: CallToolRequestParams,
     ) -> Result<CallToolResult, RequestError> {
-        // Dropping this future sends `notifications/cancelled`.
-        match connection.peer().call_tool_once(params).await {
-            Ok(CallToolResponse::Complete(result)) => Ok(result),
-            Ok(CallToolResponse::InputRequired(_)) => {
+        let request = CallToolRequest::new(params);
+        let answer = ask(connection.peer(), ClientRequest::CallToolRequest(request)).await;
+        let mut answer = answer.map_err(|error| classify(&error))?;
+        match answer["resultType"].as_str() {
+            Some("input_required") => {
                 Err(RequestError::Refused("the tool asks for further input, which an execution cannot give".into()))
             }
-            Ok(_) => Err(RequestError::Refused("the tool answered with a task, which is not supported".into())),
-            Err(error) => Err(classify(&error)),
+            Some("task") => Err(RequestError::Unreadable("the server answered with a task, which is not supported")),
+            Some(_) | None => result::read(&mut answer)
+                .ok_or(RequestError::Unreadable("the server answered something else than a result")),
         }
     }
 }
@@ -274,7 +320,7 @@ fn classify(error: &ServiceError) -> RequestError {
         },
         ServiceError::TransportClosed => RequestError::Lost("the connection closed".into()),
         ServiceError::UnexpectedResponse => {
-            RequestError::Refused("the server answered something else than a result".into())
+            RequestError::Unreadable("the server answered something else than a result")
         }
         _ => RequestError::Refused(error.to_string()),
     }
@@ -287,6 +333,10 @@ impl AnyTool for McpTool {
     }
 
     async fn call(&self, args: Value, context: ToolCallContext) -> Result<ToolOutput, ToolFailure> {
+        let mut args = args;
+        if let Some(mended) = &self.spec.mended {
+            restore(&mut args, &mended.properties);
+        }
         let Value::Object(mut args) = args else { return Err("the arguments are not an object".into()) };
         if let Some(argument) = self.server.0.spec.idempotency_arguments.get(&self.name) {
             args.insert(argument.clone(), Value::from(context.idempotency_key.clone()));
@@ -318,6 +368,7 @@ impl AnyTool for McpTool {
                     });
                 }
                 Err(RequestError::Refused(reason)) => return Err(ToolFailure::Reported(scrub(reason))),
+                Err(RequestError::Unreadable(reason)) => return Err(self.outcome_unknown(reason.to_owned())),
                 Err(RequestError::Unsent(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
                     return Err(match lost {

@@ -28,7 +28,7 @@ use tokio::time::Instant;
 pub use open::ToolSources;
 
 use super::{any_tool::AnyTool, outcome::CallOutcome};
-use crate::{host::HostTool, serial::SerialTool};
+use crate::{host::HostTool, mcp::MissingTool, serial::SerialTool};
 
 /// Bytes of a tool's error in the summary of a run that it ends.
 const MAX_SUMMARY_BYTES: usize = 512;
@@ -48,7 +48,7 @@ pub struct Toolbox {
     index: HashMap<String, usize>,
     max_result_bytes: usize,
     dynamic: bool,
-    missing: Vec<String>,
+    missing: Vec<MissingTool>,
 }
 
 /// A tool of a service that checks the arguments itself, so that its answers go to the model unchanged.
@@ -121,8 +121,8 @@ impl Toolbox {
         self.dynamic
     }
 
-    /// Tools that the agent allows but its servers do not offer.
-    pub fn missing(&self) -> &[String] {
+    /// Tools that its servers do not offer though the agent allows them, or that do not fit.
+    pub fn missing(&self) -> &[MissingTool] {
         &self.missing
     }
 

@@ -133,6 +133,7 @@ impl McpService {
             effect: ToolEffect::ReadOnly,
             latent_output: None,
             is_strict: false,
+            mended: None,
         };
         Ok(Self {
             tool: server.tool(config.mcp_tool.as_deref().unwrap_or_default(), spec),

@@ -218,6 +218,7 @@ impl ServiceTool for ContractTool {
             effect: self.of.effect,
             latent_output: None,
             is_strict: false,
+            mended: None,
         }
     }
 
