@@ -12,7 +12,7 @@ use std::{
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
 use longhaul_sdk::DefinitionSpec;
-use longhaul_testkit::model::{reply_status, reply_text};
+use longhaul_testkit::model::{reply_hang_up, reply_text};
 use serde_json::{Value, json};
 use tokio::{sync::Semaphore, time::timeout};
 
@@ -112,7 +112,7 @@ async fn end_is_counted_once_the_store_accepts_it() {
     })
     .await;
 
-    fleet.llm.answer_with(|_| reply_status(429, "slow down"));
+    fleet.llm.answer_with(|_| reply_hang_up());
     let cancelled = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.ended(cancelled).await["failure_code"], "cancelled");
     worker.drain().await;

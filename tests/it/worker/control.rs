@@ -9,7 +9,7 @@ use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::control::Cancelled;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
-    Gate, ev_gate, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
+    Gate, ev_gate, ev_text, reply_calls, reply_events, reply_hang_up, reply_silent, reply_status, reply_text,
 };
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ async fn cancel_ends_unheld_execution_at_once() {
     let pending = fleet.submit("d", json!({})).await;
     assert_eq!(fleet.store.cancel_execution(fleet.tenant, pending).await.unwrap(), Cancelled::Ended);
     let worker = fleet.worker();
-    fleet.llm.push(reply_status(429, "slow down"));
+    fleet.llm.push(reply_hang_up());
     let parked = fleet.submit("d", json!({})).await;
     fleet.until(parked, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
     assert_eq!(fleet.store.cancel_execution(fleet.tenant, parked).await.unwrap(), Cancelled::Ended);

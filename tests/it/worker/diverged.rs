@@ -3,7 +3,7 @@
 
 use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, ToolEffect, async_trait};
 use longhaul_shared::domain::ExecutionId;
-use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
+use longhaul_testkit::model::{reply_calls, reply_hang_up, reply_text};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::support::fleet::{Fleet, FleetWorker};
 
 /// Runs until the model throttles, then drains the worker: the record ends in the middle.
 async fn until_it_backs_off(fleet: &Fleet, worker: FleetWorker, definition: &str) -> ExecutionId {
-    fleet.llm.push(reply_status(429, "slow down"));
+    fleet.llm.push(reply_hang_up());
     let id = fleet.submit(definition, json!({})).await;
     fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
     worker.drain().await;

@@ -14,7 +14,7 @@ use longhaul_sdk::{
 use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
-    Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,
+    Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_hang_up, reply_text,
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -389,7 +389,7 @@ async fn resumed_run_keeps_its_tools_and_prompts() {
     agent.mcp_servers.insert("shelf".into(), server);
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
     fleet.llm.push(reply_calls([("mcp__shelf__echo", json!({"text": "hello"}))]));
-    fleet.llm.push(reply_status(429, "slow down"));
+    fleet.llm.push(reply_hang_up());
     let first = fleet.worker();
     let id = fleet.submit("d", json!({})).await;
     fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
@@ -448,7 +448,7 @@ async fn resumed_run_keeps_tool_descriptions_of_its_build() {
     agent.tools = vec![longhaul_sdk::spec::ToolRef::Name("worded".into())];
     fleet.apply(&agent, &definition("d", &["is_valid_json"])).await;
     fleet.llm.push(reply_calls([("worded", json!({}))]));
-    fleet.llm.push(reply_status(429, "slow down"));
+    fleet.llm.push(reply_hang_up());
     let first = fleet.worker_with(|builder| builder.tool(Worded("old words")).unwrap());
     let id = fleet.submit("d", json!({})).await;
     fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;

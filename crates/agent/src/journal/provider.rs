@@ -60,11 +60,15 @@ impl Writer {
         }
     }
 
-    /// Returns true if a failed call is repeated without a retry: status 429 from an endpoint that said when it
-    /// takes calls.
+    /// Returns true if a failed call is repeated without a retry: the endpoint asks for fewer calls, and the execution
+    /// may wait for it.
     pub(super) async fn is_asked_again(&self, agent: &Agent, call: Option<&Call>, error: &ModelError) -> bool {
         let Some(call) = call.filter(|_| is_throttle(error)) else { return false };
         let waits = agent.profile.instead_of_waiting().is_none();
+        if !waits && matches!(error.root(), ModelError::Server { .. }) {
+            // An overload that is not waited for counts for the breaker.
+            return false;
+        }
         let routes = agent.routes.len();
         self.deps.health.throttled(call, error, routes, waits).await == AfterThrottle::Again
     }

@@ -54,8 +54,6 @@ const HOLD: Duration = Duration::from_secs(2);
 const MAX_ENDPOINTS: usize = 10_000;
 /// Minimum pause of an endpoint after a 429.
 const MIN_SHUT: Duration = Duration::from_millis(100);
-/// Number of consecutive 429s of a call at which it fails.
-const MAX_THROTTLES: u32 = 4;
 /// Interval at which a worker refreshes what it knows of endpoints.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(1);
 /// Maximum time that one run of the duty spends on an endpoint's releases.
@@ -110,7 +108,7 @@ pub struct Health {
     books: Books,
 }
 
-/// Handling of a 429.
+/// Handling of a 429 or an overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterThrottle {
     /// The call is repeated when the endpoint takes calls again, without a retry.
@@ -274,28 +272,31 @@ impl Health {
         }
     }
 
-    /// Counts a 429, however long Postgres takes, and decides if the call is repeated. `waits`: the execution may
-    /// wait.
+    /// Counts a 429 or an overload, however long Postgres takes, and decides if the call is repeated: until the
+    /// patience of its last route is over. `waits`: the execution may wait.
     pub async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
         let endpoint = &call.endpoint;
-        let patience = self.patience(call.route + 1 == routes);
-        let stated = error.retry_after().map(|wait| wait.max(MIN_SHUT)).filter(|wait| *wait <= patience);
+        let is_last = call.route + 1 == routes;
+        let patience = self.patience(is_last);
+        let stated = error.retry_after().map(|wait| wait.max(MIN_SHUT));
+        let is_too_long = stated.is_some_and(|wait| wait > patience);
         let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed);
         let throttled = ThrottledCall {
             asking: call.asking,
             key: endpoint.key.clone(),
             id: Uuid::new_v4(),
-            shut_for: stated,
+            shut_for: stated.filter(|_| !is_too_long),
             in_flight: endpoint.in_flight().max(1).saturating_mul(workers.max(1)),
             most: endpoint.limits.at_once,
             patience,
         };
         match patiently(self.store.trouble(), || self.throttles.count(throttled.clone())).await {
-            Ok(Throttled { streak, at_once, closed_until }) => {
+            Ok(Throttled { streak, at_once, closed_until, is_over }) => {
                 endpoint.believe_limited(Some(at_once));
                 endpoint.believe_closed(closed_until);
-                let again = waits && stated.is_some() && streak.is_some_and(|streak| streak < MAX_THROTTLES);
-                if again { AfterThrottle::Again } else { AfterThrottle::Fail }
+                // With another route, admission goes on with that.
+                let is_over = (is_over || is_too_long) && is_last;
+                if waits && streak.is_some() && !is_over { AfterThrottle::Again } else { AfterThrottle::Fail }
             }
             Err(error) => {
                 tracing::warn!(error = %error, "a throttled model call was not counted");
@@ -440,6 +441,8 @@ fn is_outage(error: &ModelError) -> bool {
         | ModelError::InReply { .. } => true,
         ModelError::RateLimited { .. }
         | ModelError::QuotaExhausted { .. }
+        | ModelError::Unproven { .. }
+        | ModelError::BadCall { .. }
         | ModelError::Malformed { .. }
         | ModelError::Empty
         | ModelError::TooLarge { .. }
@@ -453,9 +456,12 @@ fn is_outage(error: &ModelError) -> bool {
     }
 }
 
-/// True if the provider refused the call for its rate. Status 408 means that a request took too long.
+/// True if the provider asked for fewer calls: it refused this one for its rate, or is overloaded. Status 408 means
+/// that a request took too long.
 pub fn is_throttle(error: &ModelError) -> bool {
-    matches!(error.root(), ModelError::RateLimited { answer, .. } if answer.status != Some(408))
+    let root = error.root();
+    matches!(root, ModelError::RateLimited { answer, .. } if answer.status != Some(408))
+        || matches!(root, ModelError::Server { answer, .. } if answer.says_overloaded())
 }
 
 /// Refreshes [`Health`] once per second.

@@ -40,7 +40,7 @@ impl RateWait {
 /// Most 429s of one statement.
 const MAX_BATCH: usize = 500;
 
-/// A call that an endpoint answered with 429.
+/// A call that an endpoint answered with 429, or with an overload.
 #[derive(Debug, Clone)]
 pub struct ThrottledCall {
     /// The attempt that made it.
@@ -48,7 +48,8 @@ pub struct ThrottledCall {
     pub key: ModelKey,
     /// Id of this answer, so that it counts once.
     pub id: Uuid,
-    /// Time for which the endpoint takes no calls, if it stated one and the execution may wait that long.
+    /// Time for which the endpoint takes no calls, if it stated one and the execution may wait that long; otherwise one
+    /// that grows.
     pub shut_for: Option<Duration>,
     /// Calls of the fleet under way at the endpoint, as far as this process knows.
     pub in_flight: u32,
@@ -82,6 +83,8 @@ pub struct Throttled {
     pub at_once: u32,
     /// Time before which the endpoint takes no calls.
     pub closed_until: Option<DateTime<Utc>>,
+    /// True if the call has waited by then as long as it may.
+    pub is_over: bool,
 }
 
 /// Counts the 429s of a process in group commit: an endpoint that throttles gives this answer to all calls under
@@ -138,9 +141,9 @@ impl Store {
         Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).ok_or_else(missing))).collect())
     }
 
-    /// Counts calls that an endpoint answered with 429: halves its limit on concurrent calls, at most once a
-    /// second, closes it for the longest time stated, and counts the consecutive 429s of each call. One result
-    /// per call, in order.
+    /// Counts calls that an endpoint answered with 429 or an overload: halves its limit on concurrent calls, at most
+    /// once a second, closes it for the longest time stated, or one that grows, and counts such answers in a row to
+    /// each call. One result per call, in order.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -152,7 +155,7 @@ impl Store {
         let int = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
         let rows = sqlx::query!(
             r#"
-            select streak, calls_at_once as "at_once!", shut_until
+            select streak, calls_at_once as "at_once!", shut_until, is_over as "is_over!"
             from longhaul_provider_throttled($1, $2, $3, $4, $5, $6, $7)
             order by place
             "#,
@@ -172,6 +175,7 @@ impl Store {
                 streak: row.streak.map(i32::unsigned_abs),
                 at_once: row.at_once.unsigned_abs(),
                 closed_until: row.shut_until,
+                is_over: row.is_over,
             })
             .collect())
     }

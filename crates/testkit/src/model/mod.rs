@@ -288,7 +288,7 @@ async fn handle(State(shared): State<Shared>, uri: Uri, headers: HeaderMap, body
     let (planned, in_flight) = shared.admit(&captured);
     let switch = Some(&shared.switch).filter(|switch| switch.concerns(&captured.raw));
     let reply = match planned {
-        _ if switch.is_some_and(Switch::is_away) => reply_status(503, "the model is away"),
+        _ if switch.is_some_and(Switch::is_away) => reply_status(500, "the model is away"),
         Planned::Reply(reply) => reply,
         Planned::Asks(answerer) => answerer(captured.clone()).await,
     };
