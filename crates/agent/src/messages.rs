@@ -77,6 +77,11 @@ impl Messages {
         Some((counted.tokens, self.messages.get(counted.messages..)?))
     }
 
+    /// Number of messages after the last reply, which the model has not seen.
+    pub(crate) fn unseen(&self) -> usize {
+        self.messages.iter().rev().take_while(|message| !matches!(***message, Message::Assistant { .. })).count()
+    }
+
     /// Range that a compression may replace: the messages between the task and a tail that fits its share of the
     /// window. The tail never begins with a tool result, so calls stay with their results, and always has the last
     /// `keep` messages. `None` if a compression would gain nothing.

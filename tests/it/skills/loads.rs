@@ -208,15 +208,21 @@ async fn skill_that_was_compressed_is_loaded_again() {
     let fleet = Fleet::start().await;
     let long = with(refunds(), json!({"body": format!("# Refunds\n{}", "Within 30 days. ".repeat(1_000))}));
     fleet.store.put_skill(None, &spec(long)).await.unwrap();
-    let mut small = agent(&["refunds"]);
+    let notes = with(refunds(), json!({"name": "notes", "body": "Nothing of note."}));
+    fleet.store.put_skill(None, &spec(notes)).await.unwrap();
+    let mut small = agent(&["refunds", "notes"]);
     small.limits.context_tokens = 3_500;
     fleet.store.put_shared_agent(&small).await.unwrap();
     fleet.llm.answer_with(|request| {
         if request.tools().is_empty() {
             return reply_text("they talked about refunds");
         }
-        let is_loaded = request.messages().iter().any(|message| message.to_string().contains("# Skill refunds"));
-        if is_loaded { reply_text("done") } else { reply_calls([load(json!({}))]) }
+        let holds = |text: &str| request.messages().iter().any(|message| message.to_string().contains(text));
+        match (holds("# Skill refunds"), holds("they talked about refunds")) {
+            (false, _) => reply_calls([load(json!({}))]),
+            (true, false) => reply_calls([load(json!({"name": "notes"}))]),
+            (true, true) => reply_text("done"),
+        }
     });
     let _worker = fleet.worker();
     let id = fleet.submit_directly("a", json!({"prompt": "load"})).await;

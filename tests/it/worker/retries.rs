@@ -7,7 +7,9 @@ use longhaul_sdk::{
     spec::{AgentLimits, RetrySpec},
 };
 use longhaul_shared::domain::ExecutionId;
-use longhaul_testkit::model::{Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_status, reply_text};
+use longhaul_testkit::model::{
+    Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_hang_up, reply_status, reply_text,
+};
 use serde_json::{Value, json};
 
 use super::kit::{TestTool, agent_with, definition, said};
@@ -72,7 +74,7 @@ async fn transient_failure_is_retried_three_times_from_journal() {
     let tool = TestTool::recording("note", ToolEffect::SideEffect);
     fleet.apply(&agent_with(&["note"]), &definition("d", &["is_valid_json"])).await;
     let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
-    tool_then(&fleet, (0..4).map(|_| reply_status(429, "slow down")));
+    tool_then(&fleet, (0..4).map(|_| reply_hang_up()));
     let id = fleet.submit("d", json!({})).await;
     for (attempt, delay) in [(1, 10.0), (2, 30.0), (3, 90.0)] {
         let waits = backoff(&fleet, id, attempt).await;
@@ -82,9 +84,9 @@ async fn transient_failure_is_retried_three_times_from_journal() {
     let row = fleet.ended(id).await;
     assert_eq!(
         json!([row["status"], row["failure_class"], row["failure_code"], row["attempts"], row["retries"]]),
-        json!(["FAILED", "transient", "model_rate_limited", 4, 3])
+        json!(["FAILED", "transient", "model_unreachable", 4, 3])
     );
-    let failed = |outcome: &str| json!([outcome, "transient", "model_rate_limited"]);
+    let failed = |outcome: &str| json!([outcome, "transient", "model_unreachable"]);
     assert_eq!(
         attempts(&fleet, id).await,
         json!([failed("retrying"), failed("retrying"), failed("retrying"), failed("failed")])
@@ -138,7 +140,7 @@ async fn successful_retry_keeps_earlier_recorded_steps() {
 #[tokio::test]
 async fn model_failure_is_retried_once_under_new_key() {
     for (bad, code) in [
-        (reply_status(503, "overloaded"), "model_api_error"),
+        (reply_status(500, "oops"), "model_api_error"),
         (reply_events([ev_raw("data: {not json\n\n")]), "model_malformed_reply"),
     ] {
         let fleet = Fleet::start().await;
@@ -284,7 +286,7 @@ async fn definition_sets_delays_and_retry_cap() {
     fleet.apply(&agent("a"), &spec("capped", capped)).await;
     fleet.apply(&agent("a"), &spec("none", none)).await;
     let worker = fleet.worker();
-    let transient = || reply_status(429, "slow down");
+    let transient = || reply_hang_up();
     let llm_error = || reply_status(500, "oops");
     for (key, failures, delays, class) in [
         ("own", vec![transient(), transient()], vec![7.0], "transient"),
@@ -325,25 +327,13 @@ async fn small_window(fleet: &Fleet, context_tokens: u32) -> TestTool {
 #[tokio::test]
 async fn too_long_conversation_is_compressed_and_continues() {
     let fleet = Fleet::start().await;
-    let tool = small_window(&fleet, 100_000).await;
-    let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
-    for page in 0..3 {
-        fleet.llm.push(reply_calls([("read", json!({"value": page}))]));
-    }
-    // By the worker's estimate everything fits in the tail, so nothing can be replaced although the model refuses.
-    fleet.llm.push(too_long());
-    let id = fleet.submit("d", json!({})).await;
-    let row = fleet.ended(id).await;
-    assert_eq!((&row["failure_class"], &row["failure_code"]), (&json!("permanent"), &json!("context_limit_exceeded")));
-
     let tool = small_window(&fleet, 3_000).await;
-    worker.drain().await;
     let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
     let before = fleet.llm.requests().len();
     for page in 0..4 {
         fleet.llm.push(reply_calls([("read", json!({"value": page}))]));
     }
-    for reply in [too_long(), reply_text("pages 0 to 2 hold x"), reply_status(429, "slow down"), reply_text("{}")] {
+    for reply in [too_long(), reply_text("pages 0 to 2 hold x"), reply_hang_up(), reply_text("{}")] {
         fleet.llm.push(reply);
     }
     let id = fleet.submit("d", json!({})).await;
@@ -356,14 +346,14 @@ async fn too_long_conversation_is_compressed_and_continues() {
     assert_eq!((requests.len(), tool.count()), (8, 4));
     assert_eq!(requests[6].raw, requests[7].raw);
     let last = said(&requests[7]);
-    assert!(last[2].1.ends_with("pages 0 to 2 hold x"), "{last:?}");
+    assert!(last[1].1.ends_with("pages 0 to 2 hold x"), "{last:?}");
     assert!(last.len() < said(&requests[4]).len());
     assert!(fleet.event_kinds(id).await.contains(&"compressed".to_owned()));
     worker.drain().await;
 }
 
 #[tokio::test]
-async fn third_context_overflow_fails_after_two_compressions() {
+async fn overflow_fails_when_nothing_is_left_to_compress() {
     let fleet = Fleet::start().await;
     let tool = small_window(&fleet, 3_000).await;
     let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
@@ -373,6 +363,7 @@ async fn third_context_overflow_fails_after_two_compressions() {
         match (compresses, results) {
             (true, _) => reply_text("a summary"),
             (false, 3..) => too_long(),
+            (false, _) if request.last_text().contains("a summary") => too_long(),
             (false, _) => reply_calls([("read", json!({}))]),
         }
     });
@@ -384,6 +375,6 @@ async fn third_context_overflow_fails_after_two_compressions() {
         "{row}"
     );
     let compressed = fleet.event_kinds(id).await.into_iter().filter(|kind| kind == "compressed").count();
-    assert_eq!(compressed, 2);
+    assert_eq!(compressed, 1);
     worker.drain().await;
 }

@@ -187,7 +187,8 @@ pub struct RetrySpec {
     /// Delays in seconds for `llm_error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llm_error_delays_seconds: Option<Vec<u32>>,
-    /// Maximum number of compressions of a conversation that outgrew the model's context window.
+    /// Maximum number of compressions for one request that outgrew the model's context window. Without it, until
+    /// nothing is left to compress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_compressions: Option<u32>,
     /// Maximum number of retries over all classes.

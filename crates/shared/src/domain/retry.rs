@@ -34,8 +34,9 @@ pub struct RetryPolicy {
     llm_error: Vec<Duration>,
     max_total: u32,
     jitter: f64,
-    /// Maximum number of compressions of a conversation that exceeds the model's context window.
-    pub max_compressions: u32,
+    /// Maximum number of compressions for one request that exceeds the model's context window; `None`: until nothing is
+    /// left to compress.
+    pub max_compressions: Option<u32>,
 }
 
 impl Default for RetryPolicy {
@@ -55,7 +56,7 @@ impl From<&RetrySpec> for RetryPolicy {
             llm_error: delays(&spec.llm_error_delays_seconds, &[10]),
             max_total: spec.max_total.unwrap_or(5),
             jitter: spec.jitter.unwrap_or(0.0).clamp(0.0, 1.0),
-            max_compressions: spec.max_compressions.unwrap_or(2),
+            max_compressions: spec.max_compressions,
         }
     }
 }
@@ -64,7 +65,7 @@ impl RetryPolicy {
     /// Returns a policy without retries and compressions.
     #[must_use]
     pub fn none() -> Self {
-        Self { max_total: 0, max_compressions: 0, ..Self::default() }
+        Self { max_total: 0, max_compressions: Some(0), ..Self::default() }
     }
 
     /// Returns the delay before the next attempt, or `None` if no retry is left. `chance` in `0..1` spreads the
