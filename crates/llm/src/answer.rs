@@ -1,16 +1,16 @@
 //! Parses error responses of model endpoints, removes secrets from them and classifies them.
 //!
-//! Error bodies differ by provider and gateway; of an unknown shape only the status is used. Texts are scrubbed
+//! Error bodies differ by provider and gateway; of an unknown shape the beginning is the message. Texts are scrubbed
 //! and truncated because they are stored with the failure and shown to users.
 
-use std::sync::LazyLock;
+use std::{borrow::Cow, num::NonZeroU32, sync::LazyLock};
 
 use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 /// Longest error message kept, in characters.
-const MAX_MESSAGE_CHARS: usize = 500;
+const MAX_MESSAGE_CHARS: usize = 300;
 
 /// Longest error type, code or request id kept, in characters.
 const MAX_NAME_CHARS: usize = 100;
@@ -28,39 +28,101 @@ pub struct Answer {
     pub message: Option<String>,
     /// The provider's request id.
     pub request_id: Option<String>,
+    /// The model's context window in tokens, if the error tells it.
+    pub window: Option<NonZeroU32>,
 }
 
 impl Answer {
-    /// Parses an error body. `status` is absent for an error inside a reply. An unknown shape yields only the
-    /// status.
+    /// Parses the error body of a model's endpoint. Of an unknown shape the beginning of the text is the message.
+    pub(crate) fn of_model(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
+        let mut answer = Self::read(status, body, scrub);
+        if answer.message.is_none() {
+            let text = String::from_utf8_lossy(body);
+            let text = Some(text.trim()).filter(|text| !matches!(*text, "" | "{}"));
+            answer.message = text.map(|text| scrub.clean(text, MAX_MESSAGE_CHARS));
+        }
+        answer
+    }
+
+    /// Parses an error body. `status` is absent for an error inside a reply. An unknown shape yields only the status.
     pub fn read(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
         let mut answer = Self { status, ..Self::default() };
-        let Ok(body) = serde_json::from_slice::<Value>(body) else {
-            return answer;
-        };
+        let message = |text: &str| Some(scrub.clean(text.trim(), MAX_MESSAGE_CHARS)).filter(|text| !text.is_empty());
+        let Ok(read) = serde_json::from_slice::<Value>(body) else { return answer };
+        // Gemini puts a list around it.
+        let body = read.as_array().and_then(|listed| listed.first()).unwrap_or(&read);
+        let choice = body.pointer("/choices/0/error");
         // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), {"error": "code", "message": "text"}
-        // (services of the agent-execution contract), or the error itself (vLLM).
-        let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(&body);
-        if let Value::String(text) = error {
-            match body.get("message").and_then(Value::as_str) {
-                Some(message) => {
-                    answer.code = Some(scrub.clean(text, MAX_NAME_CHARS));
-                    answer.message = Some(scrub.clean(message, MAX_MESSAGE_CHARS));
-                }
-                None => answer.message = Some(scrub.clean(text, MAX_MESSAGE_CHARS)),
-            }
-            return answer;
-        }
+        // (services of the agent-execution contract), {"choices": [{"error": {…}}]} (OpenRouter), or the error itself
+        // (vLLM).
+        let error = body.get("error").or(choice).filter(|error| !error.is_null()).unwrap_or(body);
         let name = |at: &Value| match at {
             Value::String(name) => Some(scrub.clean(name, MAX_NAME_CHARS)),
             Value::Number(number) => Some(number.to_string()),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        answer.kind = error.get("type").and_then(name);
-        answer.code = error.get("code").and_then(name);
-        answer.message = error.get("message").and_then(Value::as_str).map(|text| scrub.clean(text, MAX_MESSAGE_CHARS));
         answer.request_id = body.get("request_id").and_then(name);
+        if let Value::String(text) = error {
+            match body.get("message").and_then(Value::as_str) {
+                Some(words) => {
+                    answer.code = Some(scrub.clean(text, MAX_NAME_CHARS));
+                    answer.message = message(words);
+                }
+                None => answer.message = message(text),
+            }
+            return answer;
+        }
+        answer.kind = error.get("type").or_else(|| error.get("status")).and_then(name);
+        answer.code = error.get("code").and_then(name);
+        let mut names = ["message", "detail", "msg", "error_message", "reason"].iter();
+        let words = names.find_map(|name| error.get(*name)?.as_str());
+        answer.message = words.and_then(message);
+        let window = error.get("n_ctx").and_then(Value::as_u64).or_else(|| window_in(answer.message.as_deref()?));
+        answer.window = window.and_then(|tokens| NonZeroU32::new(u32::try_from(tokens).ok()?));
         answer
+    }
+
+    /// The status, or what stands for it inside a reply: a code that is one, or a name with one meaning.
+    pub(crate) fn told_status(&self) -> Option<u16> {
+        const NAMES: [(&str, u16); 17] = [
+            ("rate_limit_error", 429),
+            ("rate_limit_exceeded", 429),
+            ("too_many_requests", 429),
+            ("resource_exhausted", 429),
+            ("throttling_exception", 429),
+            ("overloaded_error", 529),
+            ("overloaded", 529),
+            ("server_overloaded", 529),
+            ("engine_overloaded", 529),
+            ("unavailable", 503),
+            ("service_unavailable", 503),
+            ("invalid_request_error", 400),
+            ("invalid_argument", 400),
+            ("bad_request", 400),
+            ("authentication_error", 401),
+            ("permission_error", 403),
+            ("not_found_error", 404),
+        ];
+        let of_name = |name: &String| {
+            let name = name.to_ascii_lowercase();
+            let number = name.parse().ok().filter(|status| (400..600).contains(status));
+            number.or_else(|| NAMES.iter().find(|(known, _)| *known == name).map(|(_, status)| *status))
+        };
+        self.status.or_else(|| [&self.code, &self.kind].into_iter().flatten().find_map(of_name))
+    }
+
+    /// True if the endpoint has too much to do at the moment.
+    pub(crate) fn says_overloaded(&self) -> bool {
+        matches!(self.told_status(), Some(503 | 529)) || self.says(&["overloaded", "at capacity"])
+    }
+
+    /// True if the model wrote a call that the server does not pass on.
+    pub(crate) fn says_bad_call(&self) -> bool {
+        const NAMES: [&str; 4] =
+            ["tool_use_failed", "malformed_function_call", "invalid_tool_call", "tool_call_parse_error"];
+        const SENTENCES: [&str; 3] =
+            ["failed to call a function", "tool call validation failed", "failed to parse tool call"];
+        self.is_named(&NAMES) || self.says(&SENTENCES)
     }
 
     pub(crate) fn says_quota_exhausted(&self) -> bool {
@@ -74,7 +136,7 @@ impl Answer {
             "insufficient_credits",
         ];
         const SENTENCES: [&str; 2] = ["credit balance is too low", "exceeded your current quota"];
-        self.status == Some(402) || self.is_named(&NAMES) || self.says(&SENTENCES)
+        self.told_status() == Some(402) || self.is_named(&NAMES) || self.says(&SENTENCES)
     }
 
     pub(crate) fn says_context_too_long(&self) -> bool {
@@ -96,10 +158,10 @@ impl Answer {
             "contextwindowexceedederror",
         ];
         // A body too large for the endpoint is cured like a full context window: by compression.
-        self.status == Some(413)
+        self.told_status() == Some(413)
             || self.is_named(&NAMES)
             // Match sentences in client errors only: a 5xx body may quote anything.
-            || (self.status.is_none_or(|status| status < 500 && status != 429) && self.says(&SENTENCES))
+            || (self.told_status().is_none_or(|status| status < 500 && status != 429) && self.says(&SENTENCES))
     }
 
     fn is_named(&self, names: &[&str]) -> bool {
@@ -172,12 +234,37 @@ impl Scrub {
         if let Some(shapes) = KEY_SHAPES.as_ref() {
             text = shapes.replace_all(&text, REDACTED).into_owned();
         }
-        match text.char_indices().nth(max_chars) {
-            Some((cut, _)) => format!("{}…", &text[..cut]),
-            None => text,
-        }
+        cut_chars(&text, max_chars).into_owned()
     }
 }
+
+/// The beginning of a text that may be as long as a message.
+pub(crate) fn first_chars(text: &str) -> Cow<'_, str> {
+    cut_chars(text, MAX_MESSAGE_CHARS)
+}
+
+fn cut_chars(text: &str, max: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max) {
+        Some((cut, _)) => format!("{}…", &text[..cut]).into(),
+        None => text.into(),
+    }
+}
+
+/// The context window in a message such as `maximum context length is 8192 tokens`, `210000 tokens > 200000 maximum`
+/// or `available context size (4096 tokens)`.
+fn window_in(text: &str) -> Option<u64> {
+    let said = WINDOW.as_ref()?.captures(text)?;
+    let digits = said.iter().skip(1).flatten().next()?.as_str().replace([',', '_'], "");
+    digits.parse().ok().filter(|tokens| *tokens >= 256)
+}
+
+static WINDOW: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let number = r"(\d[\d,_]*)";
+    Regex::new(&format!(
+        r"(?i)(?:context length|context size|context window|context limit)[^\d]{{0,30}}{number}|>\s*{number}\s*(?:tokens?\s*)?maximum|>\s*{number}\b|limit (?:is|of)\s*{number}\s*tokens"
+    ))
+    .ok()
+});
 
 #[cfg(test)]
 mod tests {
@@ -248,6 +335,68 @@ mod tests {
     }
 
     #[test]
+    fn window_is_read_from_the_words_of_every_dialect() {
+        let window = |body: &str| {
+            let answer = Answer::of_model(Some(400), body.as_bytes(), &Scrub::default());
+            answer.window.map(NonZeroU32::get)
+        };
+        for (body, tokens) in [
+            (
+                r#"{"error":{"code":400,"message":"x","type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":8192}}"#,
+                8_192,
+            ),
+            (
+                r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 60012 tokens."}}"#,
+                8_192,
+            ),
+            (r#"{"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#, 200_000),
+            (
+                r#"{"error":{"message":"the request exceeds the available context size (4,096 tokens), try increasing it"}}"#,
+                4_096,
+            ),
+        ] {
+            assert_eq!(window(body), Some(tokens), "{body}");
+        }
+        assert_eq!(window(r#"{"error":{"message":"context_length_exceeded"}}"#), None);
+    }
+
+    #[test]
+    fn trouble_means_the_same_inside_a_reply() {
+        let inside = |body: &str| {
+            let error = ModelError::of_answer(Answer::of_model(None, body.as_bytes(), &Scrub::default()), None);
+            (error.code(), error.class(), error.retry_after())
+        };
+        let limited = r#"{"error":{"code":429,"message":"slow down, try again in 1s"}}"#;
+        let second = Some(std::time::Duration::from_secs(1));
+        assert_eq!(inside(limited), (FailureCode::MODEL_RATE_LIMITED, FailureCode::MODEL_RATE_LIMITED.class(), second));
+        for (body, code) in [
+            (r#"{"type":"error","error":{"type":"rate_limit_error"}}"#, FailureCode::MODEL_RATE_LIMITED),
+            (r#"[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}]"#, FailureCode::MODEL_RATE_LIMITED),
+            (r#"{"error":{"code":"400","message":"no such field"}}"#, FailureCode::MODEL_REQUEST_REFUSED),
+            (r#"{"error":{"code":402,"message":"x"}}"#, FailureCode::MODEL_QUOTA_EXHAUSTED),
+            (r#"{"type":"error","error":{"type":"overloaded_error"}}"#, FailureCode::MODEL_API_ERROR),
+            (
+                r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function."}}"#,
+                FailureCode::MODEL_MALFORMED_REPLY,
+            ),
+        ] {
+            assert_eq!(inside(body).0, code, "{body}");
+        }
+    }
+
+    #[test]
+    fn words_of_every_shape_reach_the_failure() {
+        let words =
+            |body: &str| Answer::of_model(Some(400), body.as_bytes(), &Scrub::default()).message.unwrap_or_default();
+        assert_eq!(words(r#"[{"error":{"code":400,"message":"bad key","status":"INVALID_ARGUMENT"}}]"#), "bad key");
+        assert_eq!(words("upstream connect error"), "upstream connect error");
+        assert_eq!(words(r#"{"detail":"not found"}"#), "not found");
+        assert!(words(r#"{"detail":[{"msg":"field required"}]}"#).contains("field required"));
+        assert_eq!((words(""), words("{}")), (String::new(), String::new()));
+        assert_eq!(words(&"x".repeat(900)).chars().count(), MAX_MESSAGE_CHARS + 1);
+    }
+
+    #[test]
     fn other_errors_are_classified_by_status() {
         for status in [408, 429] {
             assert_eq!(code_of(status, "{}"), FailureCode::MODEL_RATE_LIMITED);
@@ -269,7 +418,7 @@ mod tests {
             "message": format!("bad key tok-en-123 or sk-proj-ab**********yz, about {}", "é".repeat(600)),
             "code": "k tok-en-123",
         }});
-        let answer = Answer::read(Some(401), body.to_string().as_bytes(), &scrub);
+        let answer = Answer::of_model(Some(401), body.to_string().as_bytes(), &scrub);
         let message = answer.message.unwrap();
         assert!(message.starts_with("bad key [redacted] or [redacted], about éé"), "{message}");
         assert_eq!(message.chars().count(), MAX_MESSAGE_CHARS + 1);

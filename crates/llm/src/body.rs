@@ -33,7 +33,8 @@ impl Body {
         value.map_or(Ok(()), |value| self.set(name, value))
     }
 
-    /// Adds the agent's `extra` fields, which replace our parameters. Fails if one is in `reserved`.
+    /// Adds the agent's `extra` fields, which replace our parameters, or remove one that is null. Fails if one is in
+    /// `reserved`.
     pub(super) fn merge(
         &mut self,
         extra: &BTreeMap<String, serde_json::Value>,
@@ -43,7 +44,11 @@ impl Body {
             if reserved.contains(&name.as_str()) {
                 return Err(ModelError::InvalidSettings { what: format!("`extra` cannot set `{name}`") });
             }
-            self.set(name, value)?;
+            if value.is_null() {
+                self.fields.retain(|(existing, _)| existing != name);
+            } else {
+                self.set(name, value)?;
+            }
         }
         Ok(())
     }

@@ -7,11 +7,15 @@ use sha2::{Digest, Sha256};
 
 use super::ModelRequest;
 
-/// Assigns ids to a reply's calls. Providers require ids unique in the whole transcript; compatible servers
-/// omit them, repeat them within a reply, or count from zero in each reply.
+/// Longest name of a tool that every API takes.
+const MAX_NAME_CHARS: usize = 64;
+
+/// Assigns ids to a reply's calls, and knows the names they may have. Providers require ids unique in the whole
+/// transcript; compatible servers omit them, repeat them within a reply, or count from zero in each reply.
 #[derive(Debug)]
 pub(super) struct CallIds {
     taken: HashSet<String>,
+    offered: HashSet<String>,
     prefix: String,
     made: usize,
 }
@@ -21,9 +25,20 @@ impl CallIds {
     /// same ones.
     pub(super) fn new(request: &ModelRequest<'_>) -> Self {
         let taken = request.messages.iter().flat_map(|message| message.calls()).map(|call| call.id.clone()).collect();
+        let offered = request.tools.iter().map(|tool| tool.name.clone()).collect();
         let mut prefix = hex::encode(Sha256::digest(request.idempotency_key.as_bytes()));
         prefix.truncate(12);
-        Self { taken, prefix, made: 0 }
+        Self { taken, offered, prefix, made: 0 }
+    }
+
+    /// True if a tool of this name was offered.
+    pub(super) fn offers(&self, name: &str) -> bool {
+        self.offered.contains(name)
+    }
+
+    /// True if the name of an offered tool begins so.
+    pub(super) fn offers_longer(&self, beginning: &str) -> bool {
+        self.offered.iter().any(|name| name.starts_with(beginning))
     }
 
     /// Returns the provider's id if it is present and unused, a generated one otherwise.
@@ -47,6 +62,16 @@ impl CallIds {
 /// Arguments as recorded: the model's text, or `{}` if it wrote none.
 pub(super) fn arguments_or_empty(text: String) -> String {
     if text.trim().is_empty() { "{}".to_owned() } else { text }
+}
+
+/// A tool's name as sent back to the provider: models make up names that no API takes in a request.
+pub(super) fn wire_name(name: &str) -> Cow<'_, str> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    if (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(fits) {
+        return Cow::Borrowed(name);
+    }
+    let name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(MAX_NAME_CHARS).collect();
+    Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
 }
 
 /// Returns true if `text` is one complete JSON object. An object cannot continue after its last brace, so a

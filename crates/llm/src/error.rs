@@ -1,16 +1,16 @@
 //! Errors of model calls, and their failure classes and codes as listed in docs/reference/failures.md.
 //!
-//! No error holds a request header, a prompt or a completion. The endpoint's own message is kept scrubbed and
-//! truncated ([`Answer`]): it is part of the stored summary and detail, and not of the `Display` that logs
-//! print.
+//! No error holds a request header or a prompt. The endpoint's own message is kept scrubbed and truncated
+//! ([`Answer`]), as are the words of a refusal: they are part of the stored summary and detail, and not of the
+//! `Display` that logs print.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use serde_json::{Value, json};
 
 use super::{
-    answer::Answer,
+    answer::{Answer, first_chars},
     retry_after,
     types::{Message, ModelReply},
 };
@@ -84,6 +84,19 @@ pub enum ModelError {
         /// The endpoint's error, scrubbed and truncated.
         answer: Answer,
     },
+    /// The reply ended with a reason that does not prove that it is complete: the provider's words for an error of its
+    /// own, or an unknown one.
+    #[error("the model's reply ended with `{reason}`, which is no sign of a complete reply")]
+    Unproven {
+        /// The reason as the provider wrote it.
+        reason: String,
+    },
+    /// The model wrote a call that its server could not read and did not pass on.
+    #[error("the model wrote a call that its server could not read ({answer})")]
+    BadCall {
+        /// The server's error, scrubbed and truncated.
+        answer: Answer,
+    },
     /// The reply violates the provider's format.
     #[error("the model's reply is malformed: {what}")]
     Malformed {
@@ -150,8 +163,8 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Classifies the error of an endpoint: exhausted quota and exceeded context window by names and text, all others
-    /// by status.
+    /// Classifies the error of an endpoint: exhausted quota, exceeded context window and unreadable calls by names and
+    /// text, all others by status, or what stands for it inside a reply.
     pub(crate) fn of_answer(answer: Answer, retry_after: Option<Duration>) -> Self {
         let retry_after = retry_after.or_else(|| retry_after::in_text(answer.message.as_deref()?));
         if answer.says_quota_exhausted() {
@@ -160,7 +173,10 @@ impl ModelError {
         if answer.says_context_too_long() {
             return Self::ContextTooLong { answer };
         }
-        match answer.status {
+        if answer.says_bad_call() {
+            return Self::BadCall { answer };
+        }
+        match answer.told_status() {
             None => Self::InReply { answer },
             Some(408 | 429) => Self::RateLimited { answer, retry_after },
             Some(500..) => Self::Server { answer, retry_after },
@@ -193,11 +209,13 @@ impl ModelError {
             | Self::FirstTokenTimeout { .. }
             | Self::GapTimeout { .. }
             | Self::TotalTimeout { .. } => FailureCode::MODEL_TIMEOUT,
-            Self::StreamCut { .. } => FailureCode::MODEL_STREAM_CUT,
+            Self::StreamCut { .. } | Self::Unproven { .. } => FailureCode::MODEL_STREAM_CUT,
             Self::RateLimited { .. } => FailureCode::MODEL_RATE_LIMITED,
             Self::QuotaExhausted { .. } => FailureCode::MODEL_QUOTA_EXHAUSTED,
             Self::Server { .. } | Self::InReply { .. } => FailureCode::MODEL_API_ERROR,
-            Self::Malformed { .. } | Self::Empty | Self::TooLarge { .. } => FailureCode::MODEL_MALFORMED_REPLY,
+            Self::Malformed { .. } | Self::BadCall { .. } | Self::Empty | Self::TooLarge { .. } => {
+                FailureCode::MODEL_MALFORMED_REPLY
+            }
             Self::ContextTooLong { .. } => FailureCode::CONTEXT_LIMIT_EXCEEDED,
             Self::RequestRefused { .. } => FailureCode::MODEL_REQUEST_REFUSED,
             Self::Refused { .. } => FailureCode::MODEL_REFUSAL,
@@ -222,6 +240,8 @@ impl ModelError {
             | Self::GapTimeout { .. }
             | Self::TotalTimeout { .. }
             | Self::StreamCut { .. }
+            | Self::Unproven { .. }
+            | Self::BadCall { .. }
             | Self::InReply { .. }
             | Self::Malformed { .. }
             | Self::Empty
@@ -235,36 +255,46 @@ impl ModelError {
         }
     }
 
+    /// The model's context window in tokens, if the endpoint told it when it refused the length.
+    #[must_use]
+    pub fn window(&self) -> Option<u64> {
+        let Self::ContextTooLong { answer } = self.root() else { return None };
+        answer.window.map(|tokens| u64::from(tokens.get()))
+    }
+
     /// The failure to store with the execution.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
         let summary = match self.words() {
-            Some(words) => format!("{}: {words}", self.root()),
+            Some(words) if !words.is_empty() => format!("{}: {words}", self.root()),
+            Some(_) => self.root().to_string(),
             None => self.root().to_string(),
         };
         let failure = Failure::new(self.class(), self.code(), summary).with_retry_after(self.retry_after());
         Failure { detail: self.detail(), ..failure }
     }
 
-    /// The endpoint's own message, scrubbed and truncated.
-    fn words(&self) -> Option<&str> {
+    /// The endpoint's own message, scrubbed and truncated, or the words of a refusal.
+    fn words(&self) -> Option<Cow<'_, str>> {
         match self.root() {
+            Self::Refused { reply } => Some(first_chars(reply.message.text().trim()).into_owned().into()),
             Self::RateLimited { answer, .. }
             | Self::QuotaExhausted { answer, .. }
             | Self::Server { answer, .. }
             | Self::InReply { answer }
             | Self::ContextTooLong { answer }
-            | Self::RequestRefused { answer } => answer.message.as_deref(),
+            | Self::BadCall { answer }
+            | Self::RequestRefused { answer } => answer.message.as_deref().map(Cow::Borrowed),
             Self::Unreachable { .. }
             | Self::ConnectTimeout { .. }
             | Self::FirstTokenTimeout { .. }
             | Self::GapTimeout { .. }
             | Self::TotalTimeout { .. }
             | Self::StreamCut { .. }
+            | Self::Unproven { .. }
             | Self::Malformed { .. }
             | Self::Empty
             | Self::TooLarge { .. }
-            | Self::Refused { .. }
             | Self::InvalidSettings { .. }
             | Self::Script { .. }
             | Self::UnknownProvider { .. }
@@ -304,7 +334,9 @@ impl ModelError {
             | Self::Server { answer, .. }
             | Self::InReply { answer }
             | Self::ContextTooLong { answer }
+            | Self::BadCall { answer }
             | Self::RequestRefused { answer } => answer.detail(),
+            Self::Unproven { reason } => json!({ "finish_reason": reason }),
             Self::Malformed { source: Some(source), .. } => json!({ "line": source.line(), "column": source.column() }),
             Self::TooLarge { limit } => json!({ "limit_bytes": limit }),
             Self::Refused { reply } => json!({ "finish_reason": reply.finish }),

@@ -26,6 +26,8 @@ mod body;
 mod calls;
 pub mod clocks;
 mod connections;
+mod lenient;
+mod reader;
 mod reply;
 mod sse;
 mod transport;
@@ -74,6 +76,11 @@ pub trait ChatModel: Send + Sync {
     /// Upper bound of the prompt's tokens, closer than one derived from its length; `None` if it cannot be
     /// counted now.
     async fn count_prompt(&self, _request: ModelRequest<'_>) -> Option<u64> {
+        None
+    }
+
+    /// The model's context window in tokens, if its server lists it.
+    async fn window(&self, _spec: &longhaul_sdk::spec::ModelSpec) -> Option<u64> {
         None
     }
 

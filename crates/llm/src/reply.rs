@@ -5,6 +5,7 @@ use longhaul_shared::domain::ToolCall;
 
 use super::{
     EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, Usage,
+    answer::Answer,
     calls::{arguments_or_empty, is_whole_object},
 };
 
@@ -40,7 +41,8 @@ impl FinishedReply {
     /// The last call, if the output limit truncated its arguments.
     fn unfinished_call(&self) -> Option<usize> {
         let last = self.calls.last()?;
-        let cut = self.finish == FinishReason::Length && !is_whole_object(&last.arguments);
+        let may_be_cut = matches!(self.finish, FinishReason::Length | FinishReason::Other(_));
+        let cut = may_be_cut && !is_whole_object(&last.arguments);
         cut.then(|| self.calls.len() - 1)
     }
 
@@ -57,17 +59,41 @@ impl FinishedReply {
             other @ (FinishReason::Length
             | FinishReason::Refusal
             | FinishReason::ContentFilter
+            | FinishReason::Paused
             | FinishReason::Other(_)) => other,
         };
-        let nothing = self.text.trim().is_empty() && self.calls.is_empty();
+        let is_empty = self.text.trim().is_empty() && self.calls.is_empty();
         let message = Message::Assistant { text: self.text, calls: self.calls, native: self.native };
         let reply = ModelReply { message, finish, unfinished_call, usage: self.usage, model: self.model, request_id };
         match &reply.finish {
             FinishReason::Refusal | FinishReason::ContentFilter => Err(ModelError::Refused { reply: Box::new(reply) }),
-            // A reply truncated while still thinking has no text but is not empty.
-            FinishReason::Length => Ok(reply),
-            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) if nothing => Err(ModelError::Empty),
-            FinishReason::Stop | FinishReason::ToolCalls | FinishReason::Other(_) => Ok(reply),
+            // A reply that is truncated while still thinking, or paused before its text, has no text but is not empty.
+            FinishReason::Length | FinishReason::Paused => Ok(reply),
+            FinishReason::Other(reason) => {
+                let error = match is_bad_call(reason) {
+                    true => ModelError::BadCall { answer: Answer { code: Some(reason.clone()), ..Answer::default() } },
+                    false => ModelError::Unproven { reason: reason.clone() },
+                };
+                Err(error.after(reply.whole_calls()))
+            }
+            FinishReason::Stop | FinishReason::ToolCalls if is_empty => Err(ModelError::Empty),
+            FinishReason::Stop | FinishReason::ToolCalls => Ok(reply),
         }
+    }
+}
+
+/// True if a reply ended so because the model wrote a call that its server cannot read.
+fn is_bad_call(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase();
+    ["malformed_function_call", "malformed_tool_call", "unexpected_tool_call"].contains(&reason.as_str())
+}
+
+impl ModelReply {
+    /// The reply without a last call that is not complete.
+    fn whole_calls(self) -> Message {
+        let Message::Assistant { text, mut calls, native } = self.message else { return self.message };
+        let is_torn = calls.last().is_some_and(|call| !is_whole_object(&call.arguments));
+        calls.truncate(calls.len() - usize::from(is_torn));
+        Message::Assistant { text, native: native.filter(|_| !is_torn), calls }
     }
 }

@@ -9,9 +9,11 @@ use super::error::ModelError;
 /// Largest single event, in bytes.
 const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
-/// One event. Its name is not kept: both providers repeat it inside the data.
+/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SseEvent {
+    /// Its name; empty if it has none.
+    pub(super) name: String,
     /// The data lines, joined by line feeds.
     pub(super) data: Vec<u8>,
 }
@@ -20,6 +22,8 @@ pub(super) struct SseEvent {
 pub(super) struct SseParser {
     /// The line being received.
     line: Vec<u8>,
+    /// The name of the event being received.
+    name: String,
     /// The data lines of the event being received; `None` before the first.
     data: Option<Vec<u8>>,
     /// True if the last byte was a carriage return, whose line feed may follow in the next chunk.
@@ -34,7 +38,7 @@ impl SseParser {
     }
 
     fn with_cap(max_event_bytes: usize) -> Self {
-        Self { line: Vec::new(), data: None, after_cr: false, at_start: true, max_event_bytes }
+        Self { line: Vec::new(), name: String::new(), data: None, after_cr: false, at_start: true, max_event_bytes }
     }
 
     /// Parses one chunk and appends the events it completes to `events`.
@@ -64,7 +68,7 @@ impl SseParser {
         if !self.line.is_empty() {
             self.end_line(&mut events);
         }
-        self.data.map(|data| SseEvent { data })
+        self.data.map(|data| SseEvent { name: self.name, data })
     }
 
     fn check_size(&self) -> Result<(), ModelError> {
@@ -82,27 +86,31 @@ impl SseParser {
             text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         }
         if text.is_empty() {
-            events.extend(self.data.take().map(|data| SseEvent { data }));
-        } else if let Some(value) = text.strip_prefix(b"data") {
-            // Only the field `data`, with or without a value: `database: …` is another field and is ignored.
-            let value = match value {
-                [] => Some(value),
-                [b':', b' ', rest @ ..] | [b':', rest @ ..] => Some(rest),
-                _ => None,
-            };
-            if let Some(value) = value {
-                match &mut self.data {
-                    Some(data) => {
-                        data.push(b'\n');
-                        data.extend_from_slice(value);
-                    }
-                    none => *none = Some(value.to_vec()),
+            let name = std::mem::take(&mut self.name);
+            events.extend(self.data.take().map(|data| SseEvent { name, data }));
+        } else if let Some(value) = field(text, b"data") {
+            match &mut self.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
                 }
+                none => *none = Some(value.to_vec()),
             }
+        } else if let Some(value) = field(text, b"event") {
+            self.name = String::from_utf8_lossy(value).into_owned();
         }
         // Reuse the buffer for the next line.
         self.line = line;
         self.line.clear();
+    }
+}
+
+/// The value of a line if it is this field, with or without a value: `database: …` is not the field `data`.
+fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    match line.strip_prefix(name)? {
+        [] => Some(&[]),
+        [b':', b' ', value @ ..] | [b':', value @ ..] => Some(value),
+        _ => None,
     }
 }
 
@@ -116,7 +124,7 @@ mod tests {
         for piece in bytes.chunks(chunk) {
             parser.push(piece, &mut events).unwrap();
         }
-        let text = |event: SseEvent| String::from_utf8(event.data).unwrap();
+        let text = |event: SseEvent| event.name + &String::from_utf8(event.data).unwrap();
         (events.into_iter().map(text).collect(), parser.finish().map(text))
     }
 
@@ -143,7 +151,7 @@ mod tests {
             .join(ending);
             for chunk in 1..=stream.len() {
                 let (events, rest) = parse(stream.as_bytes(), chunk);
-                assert_eq!(events, ["{\"é\":1}", "two\nlines\n", "end"], "{ending:?} in chunks of {chunk}");
+                assert_eq!(events, ["a{\"é\":1}", "two\nlines\n", "end"], "{ending:?} in chunks of {chunk}");
                 assert_eq!(rest, None);
             }
         }

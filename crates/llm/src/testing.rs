@@ -11,6 +11,7 @@ use super::{
     Message, ModelError, ModelRequest, ReplyEvent, RequestFiles, ToolChoice,
     answer::{Answer, Scrub},
     calls::CallIds,
+    sse::SseEvent,
     types::{FileRef, Part},
 };
 
@@ -22,6 +23,7 @@ pub(super) fn tool(name: &str) -> ToolSpec {
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 
@@ -106,8 +108,13 @@ pub(super) fn ids(messages: &[Arc<Message>]) -> CallIds {
     CallIds::new(&request(&ModelSpec::default(), messages, &[]))
 }
 
+/// An event without a name.
+pub(super) fn event(data: &str) -> SseEvent {
+    SseEvent { name: String::new(), data: data.into() }
+}
+
 pub(super) fn error_inside(body: &[u8]) -> ModelError {
-    ModelError::of_answer(Answer::read(None, body, &Scrub::default()), None)
+    ModelError::of_answer(Answer::of_model(None, body, &Scrub::default()), None)
 }
 
 /// The completed calls among the events, in order.

@@ -66,7 +66,11 @@ fn of_message(vocabulary: &CoreBPE, message: &Message) -> u64 {
     let own = of_text(vocabulary, &message.text());
     let named = match message {
         Message::Tool { call_id, name, .. } => of_text(vocabulary, call_id) + of_text(vocabulary, name),
-        Message::System { .. } | Message::User { .. } | Message::Given { .. } | Message::Assistant { .. } => 0,
+        Message::System { .. }
+        | Message::User { .. }
+        | Message::Notice { .. }
+        | Message::Given { .. }
+        | Message::Assistant { .. } => 0,
     };
     let calls = message.calls().iter().map(|call| {
         let around = PER_MESSAGE + of_text(vocabulary, &call.id) + of_text(vocabulary, &call.name);

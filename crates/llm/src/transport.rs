@@ -194,8 +194,9 @@ impl Endpoint {
         self.connections.heard(response.version());
         Ok(Opened {
             request_id: request_id(response.headers()),
-            streamed: asked.streams && may_be_stream(response.headers()),
+            streams: asked.streams,
             response,
+            ahead: None,
             clocks: asked.clocks,
             scrub: &self.scrub,
             memory: Memory::new(REPLIES.begin(asked.tenant)),
@@ -246,10 +247,11 @@ impl Memory {
 pub(super) struct Opened<'a> {
     /// The provider's request id.
     pub(super) request_id: Option<String>,
-    /// True if the body is an event stream. A server that cannot stream sends the whole reply even if a stream
-    /// was requested.
-    pub(super) streamed: bool,
+    /// True if an event stream was requested.
+    streams: bool,
     response: Response,
+    /// Bytes that were looked at and not yet read.
+    ahead: Option<Bytes>,
     clocks: RunningClocks,
     scrub: &'a Scrub,
     memory: Memory,
@@ -259,8 +261,22 @@ pub(super) struct Opened<'a> {
 impl Opened<'_> {
     /// Classifies an error that the endpoint reported inside its reply.
     pub(super) fn error_inside(&self, body: &[u8]) -> ModelError {
-        let answer = Answer { request_id: self.request_id.clone(), ..Answer::read(None, body, self.scrub) };
-        ModelError::of_answer(answer, None)
+        let answer = Answer { request_id: self.request_id.clone(), ..Answer::of_model(None, body, self.scrub) };
+        ModelError::of_answer(answer, retry_after::in_body(body))
+    }
+
+    /// True if the body is an event stream, whatever was requested and however it is labelled: servers that cannot
+    /// stream send the whole reply, and gateways label streams as JSON. The first byte that is not blank decides.
+    pub(super) async fn is_stream(&mut self) -> Result<bool, ModelError> {
+        loop {
+            let Some(chunk) = self.chunk().await? else { return Ok(self.streams) };
+            let text = chunk.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&chunk);
+            if let Some(first) = text.trim_ascii_start().first() {
+                let is_whole = matches!(first, b'{' | b'[' | b'<' | b'"');
+                self.ahead = Some(chunk);
+                return Ok(!is_whole);
+            }
+        }
     }
 
     /// Reads a whole reply.
@@ -285,6 +301,8 @@ impl Opened<'_> {
         let mut parser = SseParser::new();
         let mut events = Vec::new();
         let (mut begun, mut closing) = (false, false);
+        // The beginning of a body, until its first event: what is no stream may say what went wrong.
+        let mut head = Some(Vec::new());
         loop {
             let chunk = match self.chunk().await {
                 Ok(chunk) => chunk,
@@ -296,8 +314,14 @@ impl Opened<'_> {
                 Some(chunk) => {
                     self.memory.receive(chunk.len(), &self.clocks).await?;
                     parser.push(&chunk, &mut events)?;
+                    if let Some(head) = head.as_mut() {
+                        head.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BYTES - head.len())]);
+                    }
                 }
                 None => events.extend(std::mem::replace(&mut parser, SseParser::new()).finish()),
+            }
+            if !events.is_empty() {
+                head = None;
             }
             for event in events.drain(..) {
                 let flow = read(self, &event, &mut *sink);
@@ -318,12 +342,16 @@ impl Opened<'_> {
                 }
             }
             if ended {
-                return Ok(());
+                let says = head.filter(|head| head.iter().any(|byte| !matches!(byte, b':' | b'\r' | b'\n' | b' ')));
+                return says.map_or(Ok(()), |says| Err(self.error_inside(&says)));
             }
         }
     }
 
     async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
+        if let Some(ahead) = self.ahead.take() {
+            return Ok(Some(ahead));
+        }
         let chunk = self.clocks.wait(self.response.chunk()).await?;
         chunk.map_err(|error| ModelError::StreamCut { source: Some(error.without_url()) })
     }
@@ -345,7 +373,7 @@ impl Opened<'_> {
         {
             body.extend_from_slice(&chunk[..chunk.len().min(MAX_ERROR_BYTES - body.len())]);
         }
-        let mut answer = Answer::read(Some(status.as_u16()), &body, self.scrub);
+        let mut answer = Answer::of_model(Some(status.as_u16()), &body, self.scrub);
         answer.request_id = answer.request_id.or(self.request_id);
         ModelError::of_answer(answer, retry_after.or_else(|| retry_after::in_body(&body)))
     }
@@ -372,12 +400,6 @@ fn is_unprocessed(error: &reqwest::Error) -> bool {
         let reason = if error.is_go_away() { h2::Reason::NO_ERROR } else { h2::Reason::REFUSED_STREAM };
         error.is_remote() && error.reason() == Some(reason)
     })
-}
-
-/// Returns true unless the content type is JSON or HTML: gateways omit the content type of their streams.
-fn may_be_stream(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    !content_type.contains("json") && !content_type.contains("html")
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {

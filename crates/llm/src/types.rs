@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::RequestFiles;
 
+/// Longest word for the end of a reply that is kept, in characters.
+const MAX_REASON_CHARS: usize = 100;
+
 /// Tokens of one model call, as counted by the provider. Absent means not reported, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
@@ -27,6 +30,23 @@ pub struct Usage {
     pub cache_write_tokens: Option<u64>,
 }
 
+impl Usage {
+    /// The counts with those of a later report, which are totals. Servers that count once send zeros later.
+    #[must_use]
+    pub(crate) fn updated(self, later: Self) -> Self {
+        let newest = |later: Option<u64>, before: Option<u64>| match before {
+            Some(1..) => later.filter(|count| *count > 0).or(before),
+            Some(0) | None => later.or(before),
+        };
+        Self {
+            input_tokens: newest(later.input_tokens, self.input_tokens),
+            output_tokens: newest(later.output_tokens, self.output_tokens),
+            cached_tokens: newest(later.cached_tokens, self.cached_tokens),
+            cache_write_tokens: newest(later.cache_write_tokens, self.cache_write_tokens),
+        }
+    }
+}
+
 /// The reason for the end of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,11 +61,45 @@ pub enum FinishReason {
     Refusal,
     /// A content filter of the provider stopped it. Only inside [`ModelError::Refused`](super::ModelError::Refused).
     ContentFilter,
-    /// An unknown reason, treated as a complete reply.
+    /// The provider paused a long turn; the same conversation, sent again with this reply, goes on.
+    Paused,
+    /// Any other reason, which does not prove that the reply is complete. Only inside
+    /// [`ModelError::Unproven`](super::ModelError::Unproven), and in records of replies that broke.
     Other(String),
 }
 
 impl FinishReason {
+    /// The reason for a word of any provider or gateway.
+    pub(crate) fn of(word: &str) -> Self {
+        match word.to_ascii_lowercase().as_str() {
+            "stop" | "end_turn" | "stop_sequence" | "eos" | "eos_token" | "complete" | "completed" | "end" => {
+                Self::Stop
+            }
+            "tool_calls" | "tool_call" | "tool_use" | "function_call" | "function_calls" => Self::ToolCalls,
+            "length"
+            | "max_tokens"
+            | "max_output_tokens"
+            | "max_completion_tokens"
+            | "max_length"
+            | "model_length"
+            | "token_limit"
+            | "model_context_window_exceeded" => Self::Length,
+            "refusal" => Self::Refusal,
+            "content_filter"
+            | "content_filtered"
+            | "safety"
+            | "image_safety"
+            | "recitation"
+            | "blocklist"
+            | "prohibited_content"
+            | "spii"
+            | "sensitive"
+            | "guardrail_intervened" => Self::ContentFilter,
+            "pause_turn" => Self::Paused,
+            _ => Self::Other(word.chars().take(MAX_REASON_CHARS).collect()),
+        }
+    }
+
     /// Its name in the `GenAI` conventions of `OpenTelemetry`.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -55,6 +109,7 @@ impl FinishReason {
             Self::Length => "length",
             Self::Refusal => "refusal",
             Self::ContentFilter => "content_filter",
+            Self::Paused => "pause_turn",
             Self::Other(reason) => reason,
         }
     }

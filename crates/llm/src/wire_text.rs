@@ -46,19 +46,6 @@ impl WireText {
         }
     }
 
-    /// The text of a message's content: a string, the text parts of a list, or nothing for null.
-    pub(super) fn of_content(raw: &RawValue) -> serde_json::Result<Self> {
-        #[derive(Deserialize)]
-        struct Part {
-            text: Option<WireText>,
-        }
-        if raw.get().starts_with('[') {
-            let parts: Vec<Part> = serde_json::from_str(raw.get())?;
-            return Ok(Self(parts.into_iter().filter_map(|part| part.text).flat_map(|text| text.0).collect()));
-        }
-        Self::of_value(raw)
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -161,14 +148,5 @@ mod tests {
         assert_eq!(wire(r#""x\ud83dy\ude00""#).into_json_text(), r"x\ud83dy\ude00");
         assert_eq!(wire(r#""\ud83d\ud83d\ude00""#).into_json_text(), "\\ud83d😀");
         assert_eq!(wire(r#""é😀""#).into_prose(), "é😀");
-    }
-
-    #[test]
-    fn content_is_read_from_string_parts_or_null() {
-        let content =
-            |json: &str| WireText::of_content(&RawValue::from_string(json.into()).unwrap()).unwrap().into_prose();
-        assert_eq!(content(r#""a""#), "a");
-        assert_eq!(content(r#"[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]"#), "ab");
-        assert_eq!(content("null"), "");
     }
 }

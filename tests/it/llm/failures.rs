@@ -109,7 +109,8 @@ async fn any_5xx_is_an_error_of_the_model_api() {
     }
     let page = failure(reply_status(502, "").body("<html><h1>502 Bad Gateway</h1></html>")).await;
     assert_eq!(kind_of(&page), (FailureClass::LlmError, "model_api_error"));
-    assert_eq!(page.detail, Some(json!({ "status": 502 })));
+    let words = "<html><h1>502 Bad Gateway</h1></html>";
+    assert_eq!(page.detail, Some(json!({ "status": 502, "message": words })));
 }
 
 #[tokio::test]
@@ -206,7 +207,7 @@ async fn an_endless_error_body_is_read_in_part() {
 async fn a_refusal_is_permanent() {
     let failure = failure(reply_events([ev_text("I cannot"), ev_finish("refusal")])).await;
     assert_eq!(kind_of(&failure), (FailureClass::Permanent, "model_refusal"));
-    assert!(!failure.summary.contains("I cannot"));
+    assert!(failure.summary.ends_with(": I cannot"), "{}", failure.summary);
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ pub(super) struct Counters {
     repeats: HashMap<Hash, u32>,
     /// Consecutive replies without text or calls.
     #[serde(skip)]
-    pub(super) empty_turns: u32,
+    pub(super) unusable_turns: u32,
 }
 
 impl Counters {

@@ -15,7 +15,7 @@ use super::{
     preview,
     progress::{Stage, State},
     turn::{PendingTurn, Turn},
-    turn_body::{BegunTurnBody, TurnBody},
+    turn_body::{BegunTurnBody, EMPTY_NOTICE, TurnBody},
 };
 use crate::probe::Point;
 
@@ -75,7 +75,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns true if a turn that was answered with 429 is asked again without a retry. Records nothing.
+    /// Returns true if a turn that was answered with 429 or an overload is asked again without a retry. Records
+    /// nothing.
     pub(crate) async fn is_turn_asked_again(&mut self, agent: &Agent, asked: &PendingTurn, error: &ModelError) -> bool {
         if asked.is_begun() || !self.is_asked_again(agent, asked.call.as_deref(), error).await {
             return false;
@@ -145,7 +146,8 @@ impl Journal {
     pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         self.writer.observe_reply(route, &asked.span, &reply, took);
-        let turn = Turn { unfinished_call: reply.unfinished_call, ..Turn::of(asked.key, &reply.message) };
+        let is_paused = reply.finish == FinishReason::Paused;
+        let turn = Turn { unfinished_call: reply.unfinished_call, is_paused, ..Turn::of(asked.key, &reply.message) };
         let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
         let body = TurnBody {
             unfinished_call: reply.unfinished_call,
@@ -157,7 +159,8 @@ impl Journal {
         };
         self.push_turn(agent, asked, body, Some(reply.message), took)?;
         self.writer.stage(agent, Stage::Generating, State::Completed);
-        self.writer.counters.empty_turns = 0;
+        self.writer.counters.unusable_turns = 0;
+        self.transcript.compressions = 0;
         if is_cut {
             // The cut reply ends the attempt: spent, so that the next attempt does not replay it (core-rules 6).
             if let Some(step) = self.writer.pending.steps.last_mut() {
@@ -186,31 +189,38 @@ impl Journal {
         let finish = FinishReason::Other("interrupted".into());
         let body = TurnBody { is_broken: true, ..TurnBody::new(route.model.provider().to_owned(), finish) };
         self.push_turn(agent, &asked, body, Some(message), asked.started.elapsed())?;
-        self.writer.counters.empty_turns = 0;
+        self.writer.counters.unusable_turns = 0;
         Ok(turn)
     }
 
-    /// Records an empty reply and asks again. The second in a row fails the attempt and is recorded as spent.
+    /// Records a reply that is of no use: without text and calls, or with a call that its server could not read.
+    /// Returns what the model is told. The second in a row fails the attempt and is recorded as spent.
     ///
     /// # Errors
     /// An interrupt, or the failure.
-    pub(crate) async fn record_empty(
+    pub(crate) async fn record_unusable(
         &mut self,
         agent: &Agent,
         asked: Box<PendingTurn>,
         error: &ModelError,
-    ) -> Step<()> {
-        if self.writer.counters.empty_turns + 1 >= MAX_EMPTY_TURNS {
+    ) -> Step<String> {
+        if self.writer.counters.unusable_turns + 1 >= MAX_UNUSABLE_TURNS {
             return Err(self.writer.record_failed_turn(agent, asked, error).await);
         }
-        self.writer.counters.empty_turns += 1;
+        self.writer.counters.unusable_turns += 1;
         let route = &agent.routes[asked.route];
-        let body = TurnBody::new(route.model.provider().to_owned(), FinishReason::Stop);
+        let mut body = TurnBody::new(route.model.provider().to_owned(), FinishReason::Stop);
+        if let ModelError::BadCall { answer } = error.root() {
+            let words = answer.message.as_deref().or(answer.code.as_deref()).unwrap_or_default();
+            body.notice =
+                Some(format!("[Your call could not be read: {words}. Make it again, with valid JSON, or answer.]"));
+        }
+        let notice = body.notice.clone().unwrap_or_else(|| EMPTY_NOTICE.to_owned());
         let took = asked.started.elapsed();
         self.push_turn(agent, &asked, body, None, took)?;
         self.writer.flush().await?;
         self.writer.at(Point::TurnRecorded).await;
-        Ok(())
+        Ok(notice)
     }
 
     fn push_turn(
@@ -258,5 +268,5 @@ impl Journal {
     }
 }
 
-/// Consecutive replies without text or calls that fail the attempt.
-const MAX_EMPTY_TURNS: u32 = 2;
+/// Consecutive replies of no use that fail the attempt.
+const MAX_UNUSABLE_TURNS: u32 = 2;

@@ -22,7 +22,10 @@ pub struct Transcript {
     /// User messages for the next turn.
     pub(super) said: Vec<UserMessage>,
     pub(super) output: Option<OpenOutput>,
+    /// Compressions since the last reply.
     pub(super) compressions: u32,
+    /// The model's context window in tokens, as far as it was learned.
+    pub(super) window: Option<u64>,
     /// State written by the calls so far.
     pub(crate) state: StateLog,
     pub(crate) scratchpad: Arc<ToolScratchpad>,
@@ -33,6 +36,15 @@ pub struct Transcript {
 pub(super) struct UserMessage {
     pub(super) text: String,
     by: Speaker,
+}
+
+impl UserMessage {
+    pub(super) fn into_message(self) -> Message {
+        match self.by {
+            Speaker::Definition => Message::user(self.text),
+            Speaker::Loop => Message::notice(self.text),
+        }
+    }
 }
 
 /// Source of a message.
@@ -63,6 +75,7 @@ impl Transcript {
             said: Vec::new(),
             output: None,
             compressions: 0,
+            window: None,
             state: StateLog::new(Value::Null, None, StateLimits { value_bytes: 0, total_bytes: 0 }),
             scratchpad: Arc::default(),
         }
@@ -132,7 +145,7 @@ impl Transcript {
         self.state.write(write).map_err(|error| error.to_string())
     }
 
-    /// Adds a user message to the next turn.
+    /// Adds a notice to the next turn.
     pub(crate) fn say(&mut self, message: &str) {
         self.said.push(UserMessage { text: message.to_owned(), by: Speaker::Loop });
     }
@@ -216,6 +229,7 @@ impl Journal {
         let recorded = messages.iter().filter_map(|(message, _)| match message {
             Message::User { .. } if !is_notice(&message.text()) => Some(message.text()),
             Message::User { .. }
+            | Message::Notice { .. }
             | Message::System { .. }
             | Message::Given { .. }
             | Message::Assistant { .. }

@@ -30,7 +30,7 @@ use super::{
     model_telemetry::observe_event,
     progress::{Stage, State},
     read_body, recorded_message,
-    turn_body::{BegunTurnBody, TurnBody},
+    turn_body::{BegunTurnBody, EMPTY_NOTICE, TurnBody},
 };
 use crate::{messages::hash_parts, probe::Point, tool_list::Offer};
 
@@ -46,25 +46,27 @@ pub(crate) struct Turn {
     pub(crate) unfinished_call: Option<usize>,
     /// True if the reply broke after a call had started: its calls count, its text is no answer.
     pub(crate) is_broken: bool,
+    /// True if the provider paused the turn: the next request goes on with it.
+    pub(crate) is_paused: bool,
 }
 
 impl Turn {
     pub(super) fn of(key: Hash, reply: &Message) -> Self {
         let (text, calls) = (reply.text().into_owned(), reply.calls().to_vec());
-        Self { key, text, calls, unfinished_call: None, is_broken: false }
+        Self { key, text, calls, unfinished_call: None, is_broken: false, is_paused: false }
     }
 
     /// True if the reply is the output: complete, and without calls.
     pub(crate) fn is_answer(&self) -> bool {
-        self.calls.is_empty() && !self.is_broken
+        self.calls.is_empty() && !self.is_broken && !self.is_paused
     }
 }
 
 #[derive(Debug)]
 pub(crate) enum NextTurn {
     Recorded(Turn),
-    /// A recorded empty reply.
-    Empty,
+    /// A recorded reply that is of no use, and what the model is told about it.
+    Unusable(String),
     /// Not recorded: the model must be asked.
     Ask(Box<PendingTurn>),
 }
@@ -213,10 +215,11 @@ impl Journal {
             said.push(self.transcript.settle_output(result)?);
         }
         for message in std::mem::take(&mut self.transcript.said) {
-            said.push(self.transcript.append(Message::user(message.text))?);
+            said.push(self.transcript.append(message.into_message())?);
         }
-        if self.transcript.messages.tokens() > u64::from(agent.config.limits.context_tokens) {
-            self.compress(agent, said.len(), None).await?;
+        if self.transcript.messages.tokens() > self.window(agent) {
+            // What the model has not seen stays: it decides itself if that is too long.
+            self.compress(agent, self.transcript.messages.unseen(), None).await?;
         }
         self.ask(agent, offer, said).await.map(NextTurn::Ask)
     }
@@ -238,7 +241,7 @@ impl Journal {
         let body: TurnBody = read_body(&step)?;
         self.writer.counters.count_turn(body.usage);
         let messages = step.appends.iter().map(recorded_message).collect::<Step<Vec<_>>>()?;
-        let is_empty = !matches!(messages.last(), Some((Message::Assistant { .. }, _)));
+        let is_unusable = !matches!(messages.last(), Some((Message::Assistant { .. }, _)));
         let mut reply = None;
         for (message, hash) in messages {
             if matches!(message, Message::Assistant { .. }) {
@@ -248,14 +251,16 @@ impl Journal {
             }
             self.transcript.replay_message(message, hash);
         }
-        if is_empty {
-            self.writer.counters.empty_turns += 1;
-            return Ok(NextTurn::Empty);
+        if is_unusable {
+            self.writer.counters.unusable_turns += 1;
+            return Ok(NextTurn::Unusable(body.notice.unwrap_or_else(|| EMPTY_NOTICE.to_owned())));
         }
-        self.writer.counters.empty_turns = 0;
+        self.writer.counters.unusable_turns = 0;
+        self.transcript.compressions = 0;
         let reply = reply.ok_or_else(|| super::corrupt(&"a turn without a reply"))?;
         let (unfinished_call, is_broken) = (body.unfinished_call, body.is_broken);
-        Ok(NextTurn::Recorded(Turn { unfinished_call, is_broken, ..Turn::of(step.key, &reply) }))
+        let is_paused = body.finish == FinishReason::Paused;
+        Ok(NextTurn::Recorded(Turn { unfinished_call, is_broken, is_paused, ..Turn::of(step.key, &reply) }))
     }
 
     /// Replays a reply that its worker's death cut short. The recorded calls are all there is: those that

@@ -3,6 +3,10 @@
 use longhaul_llm::{FinishReason, Usage};
 use longhaul_shared::domain::noted::NotedCall;
 use serde::{Deserialize, Serialize};
+
+/// What the model is told after a reply without text and calls.
+pub(super) const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
+
 /// Body of a turn step.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct TurnBody {
@@ -15,6 +19,9 @@ pub(super) struct TurnBody {
     /// True if its session was interrupted meanwhile. Sessions read this.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) is_interrupted: bool,
+    /// What the model is told after a reply that is of no use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) notice: Option<String>,
     pub(super) usage: Usage,
     pub(super) model: Option<String>,
     pub(super) request_id: Option<String>,
@@ -30,6 +37,7 @@ impl TurnBody {
             is_broken: false,
             is_interrupted: false,
             unfinished_call: None,
+            notice: None,
             usage: Usage::default(),
             model: None,
             request_id: None,

@@ -16,12 +16,11 @@ use crate::{
     probe::Point,
 };
 
-const EMPTY_NOTICE: &str = "[Your reply was empty. Call a tool, or answer.]";
-
 /// Result of a model request.
 enum Requested {
     Reply(Turn),
-    Empty,
+    /// A reply of no use, and what the model is told about it.
+    Unusable(String),
     /// The conversation exceeds the model's window.
     TooLong(Box<PendingTurn>, Failure),
     /// The reply hit a token limit that the budget had lowered.
@@ -31,32 +30,38 @@ enum Requested {
 }
 
 impl Tick<'_> {
-    /// Returns the next reply, from the record or from the model. `None` for an empty reply, which the next request
-    /// tells the model.
+    /// Returns the next reply, from the record or from the model. `None` for a reply of no use, about which the next
+    /// request tells the model.
     ///
     /// # Errors
     /// An interrupt, or the failure that ends the attempt.
     pub(crate) async fn model_turn(&mut self) -> Step<Option<Turn>> {
         // Futures not awaited during a model request are boxed, here and below, to keep a pending turn small.
         let turn = match Box::pin(self.journal.next_turn(self.agent, self.offer)).await? {
-            NextTurn::Recorded(turn) => Some(turn),
-            NextTurn::Empty => None,
+            NextTurn::Recorded(turn) => Ok(turn),
+            NextTurn::Unusable(notice) => Err(notice),
             NextTurn::Ask(asked) => self.ask(asked).await?,
         };
-        match &turn {
+        Ok(match turn {
             // Its calls may still need to run.
-            Some(turn) => self.turn = turn.key,
-            None => self.journal.transcript.say(EMPTY_NOTICE),
-        }
-        Ok(turn)
+            Ok(turn) => {
+                self.turn = turn.key;
+                Some(turn)
+            }
+            Err(notice) => {
+                self.journal.transcript.say(&notice);
+                None
+            }
+        })
     }
 
-    /// Sends the request of a turn, again and changed while its outcome asks for that.
-    async fn ask(&mut self, mut asked: Box<PendingTurn>) -> Step<Option<Turn>> {
+    /// Sends the request of a turn, again and changed while its outcome asks for that. Returns the reply, or what the
+    /// model is told about one of no use.
+    async fn ask(&mut self, mut asked: Box<PendingTurn>) -> Step<Result<Turn, String>> {
         loop {
             let again = match self.request(asked).await? {
-                Requested::Reply(turn) => return Ok(Some(turn)),
-                Requested::Empty => return Ok(None),
+                Requested::Reply(turn) => return Ok(Ok(turn)),
+                Requested::Unusable(notice) => return Ok(Err(notice)),
                 Requested::TooLong(asked, failure) => {
                     Box::pin(self.journal.compress(self.agent, asked.said.len(), Some(failure))).await?;
                     asked
@@ -151,11 +156,16 @@ impl Tick<'_> {
             self.is_unrecorded = true;
             return self.journal.record_broken(self.agent, asked, partial).map(Requested::Reply);
         }
-        if matches!(error.root(), ModelError::Empty) {
-            self.journal.record_empty(self.agent, asked, &error).await?;
-            return Ok(Requested::Empty);
+        if matches!(error.root(), ModelError::Empty | ModelError::BadCall { .. }) {
+            return self.journal.record_unusable(self.agent, asked, &error).await.map(Requested::Unusable);
         }
         if error.class() == FailureClass::ContextLimit && self.agent.profile.takes_part() {
+            let route = &self.agent.routes[asked.route];
+            let told = match error.window() {
+                Some(told) => Some(told),
+                None => Box::pin(route.model.window(&route.spec)).await,
+            };
+            self.journal.learn_window(self.agent, told);
             return Ok(Requested::TooLong(asked, error.to_failure()));
         }
         if self.journal.writer.is_turn_asked_again(self.agent, &asked, &error).await {

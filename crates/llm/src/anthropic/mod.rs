@@ -1,7 +1,7 @@
 //! Anthropic's messages API.
 //!
-//! `wire.rs` holds the request and reply formats, `breakpoints.rs` the marks of the prompt cache, `blocks.rs` the
-//! content blocks, `stream.rs` assembles a streamed reply; this file connects them to the network.
+//! `wire.rs` writes requests, `breakpoints.rs` marks them for the prompt cache, `stream.rs` assembles replies of the
+//! blocks in `blocks.rs`; this file connects them to the network.
 
 mod blocks;
 mod breakpoints;
@@ -16,12 +16,12 @@ use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;
 use url::Url;
 
-use self::stream::Assembler;
+use self::stream::Reply;
 use super::{
     ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
     calls::CallIds,
-    prompt_bound,
-    transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
+    prompt_bound, reader,
+    transport::{Endpoint, EndpointError, KeyHeader, base_url},
 };
 
 const BASE_URL: &str = "https://api.anthropic.com";
@@ -113,25 +113,6 @@ impl ChatModel for Anthropic {
         request.files.release();
         let opened = opened?;
         // Boxed: a future that waits for response headers need not reserve room for reading the reply.
-        Box::pin(read(opened, ids, events)).await
-    }
-}
-
-async fn read(mut opened: Opened<'_>, ids: CallIds, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-    let request_id = opened.request_id.clone();
-    if !opened.streamed {
-        let body = opened.body().await?;
-        let reply = wire::read_reply(&body, ids, |error| opened.error_inside(error))?;
-        return reply.finish(request_id, events);
-    }
-    let mut assembler = Assembler::new(ids);
-    let ended = opened
-        .events(&mut *events, |opened, event, sink| {
-            assembler.read(&event.data, |error| opened.error_inside(error), sink)
-        })
-        .await;
-    match ended {
-        Ok(()) => assembler.finish(request_id, events),
-        Err(error) => Err(error.after(assembler.into_partial())),
+        Box::pin(reader::read(opened, Reply::new(ids), events)).await
     }
 }

@@ -5,46 +5,21 @@
 //! block begins or the stop reason is not the limit.
 
 use longhaul_shared::domain::ToolCall;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    blocks::{Block, finished, parts},
-    wire::{WireUsage, malformed, stop_reason},
+    blocks::{Block, Kind, finished, parts},
+    wire::WireUsage,
 };
 use crate::{
     EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent,
     calls::{CallIds, arguments_or_empty, is_whole_object},
+    lenient::Members,
+    reader::{Assembler, malformed},
+    reply::FinishedReply,
     transport::Flow,
     wire_text::WireText,
 };
-
-#[derive(Deserialize)]
-struct Event {
-    #[serde(rename = "type")]
-    kind: String,
-    message: Option<Started>,
-    index: Option<u64>,
-    content_block: Option<Box<RawValue>>,
-    delta: Option<Delta>,
-    usage: Option<WireUsage>,
-}
-
-#[derive(Deserialize)]
-struct Started {
-    model: Option<String>,
-    usage: Option<WireUsage>,
-}
-
-/// Delta of a block or of the message, depending on the event's type.
-#[derive(Deserialize)]
-struct Delta {
-    text: Option<WireText>,
-    partial_json: Option<WireText>,
-    thinking: Option<WireText>,
-    signature: Option<String>,
-    stop_reason: Option<String>,
-}
 
 /// A block being received.
 #[derive(Debug)]
@@ -69,7 +44,7 @@ enum BlockState {
 impl PartialBlock {
     /// The final block. The initial input of an unfinished call is a placeholder and is removed.
     fn into_block(mut self) -> Block {
-        if let Block::Call { arguments, .. } = &mut self.block
+        if let Kind::Call { arguments, .. } = &mut self.block.kind
             && self.state != BlockState::Completed
             && is_whole_object(&arguments.clone().into_json_text())
         {
@@ -80,7 +55,7 @@ impl PartialBlock {
 }
 
 #[derive(Debug)]
-pub(super) struct Assembler {
+pub(super) struct Reply {
     ids: CallIds,
     slots: Vec<PartialBlock>,
     finish: Option<FinishReason>,
@@ -89,38 +64,27 @@ pub(super) struct Assembler {
     model: Option<String>,
 }
 
-impl Assembler {
-    pub(super) fn new(ids: CallIds) -> Self {
-        Self { ids, slots: Vec::new(), finish: None, done: false, usage: WireUsage::default(), model: None }
-    }
-
-    /// Processes one event. `error_inside` converts an error event.
-    pub(super) fn read(
-        &mut self,
-        data: &[u8],
-        error_inside: impl FnOnce(&[u8]) -> ModelError,
-        events: EventSink<'_>,
-    ) -> Result<Flow, ModelError> {
-        let event: Event = serde_json::from_slice(data).map_err(|source| malformed("an event of it", source))?;
-        match event.kind.as_str() {
-            "error" => return Err(error_inside(data)),
+impl Assembler for Reply {
+    fn read(&mut self, name: &str, mut event: Members, events: EventSink<'_>) -> Result<Flow, ModelError> {
+        let kind = event.word("type").unwrap_or_else(|| name.to_owned());
+        match kind.as_str() {
             "message_start" => {
-                let started = event.message.unwrap_or(Started { model: None, usage: None });
-                self.model = started.model;
-                self.usage.update(started.usage.unwrap_or_default());
+                let mut started = event.object("message");
+                self.model = started.word("model");
+                self.usage.update(WireUsage::read(started.object("usage")));
                 return Ok(Flow::Waiting);
             }
             "content_block_start" => {
-                let raw =
-                    event.content_block.ok_or(ModelError::Malformed { what: "a block has no start", source: None })?;
-                self.begin(event.index, &raw, events)?;
+                let lost = ModelError::Malformed { what: "a block has no start", source: None };
+                let raw = event.take("content_block").ok_or(lost)?;
+                self.begin(event.count("index"), &raw, events)?;
             }
-            "content_block_delta" => self.extend(event.index, event.delta, events)?,
-            "content_block_stop" => self.stop(event.index, events),
+            "content_block_delta" => self.extend(event.count("index"), event.object("delta"), events)?,
+            "content_block_stop" => self.stop(event.count("index"), events),
             "message_delta" => {
-                self.usage.update(event.usage.unwrap_or_default());
-                if let Some(reason) = event.delta.and_then(|delta| delta.stop_reason) {
-                    self.close(stop_reason(&reason), events);
+                self.usage.update(WireUsage::read(event.object("usage")));
+                if let Some(reason) = event.object("delta").word("stop_reason") {
+                    self.close(FinishReason::of(&reason), events);
                 }
             }
             "message_stop" => {
@@ -133,12 +97,11 @@ impl Assembler {
         Ok(if self.finish.is_some() { Flow::Closing } else { Flow::Flowing })
     }
 
-    /// Ends the reply after the stream has ended.
-    pub(super) fn finish(
-        mut self,
-        request_id: Option<String>,
-        events: EventSink<'_>,
-    ) -> Result<ModelReply, ModelError> {
+    fn done(&mut self) {
+        self.done = true;
+    }
+
+    fn finish(mut self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         if self.finish.is_none() {
             if !self.done {
                 return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
@@ -151,16 +114,27 @@ impl Assembler {
         finished(blocks, finish, self.usage.into_usage(), self.model).judge(request_id)
     }
 
-    /// The part of a failed reply to keep: its text, its thinking and its completed calls.
-    pub(super) fn into_partial(self) -> Message {
+    fn whole(mut self, mut reply: Members) -> Result<FinishedReply, ModelError> {
+        if !reply.has("content") {
+            return Err(ModelError::Malformed { what: "it has no content", source: None });
+        }
+        let finish = reply.word("stop_reason").unwrap_or_else(|| "end_turn".to_owned());
+        let blocks =
+            reply.list("content").iter().map(|raw| Block::whole(raw, &mut self.ids)).collect::<Result<_, _>>()?;
+        let usage = WireUsage::read(reply.object("usage")).into_usage();
+        Ok(finished(blocks, FinishReason::of(&finish), usage, reply.word("model")))
+    }
+
+    /// Its text, its thinking and its completed calls.
+    fn into_partial(self) -> Message {
         let kept: Vec<Block> = self
             .slots
             .into_iter()
-            .filter(|slot| match slot.block {
-                Block::Call { .. } => slot.state == BlockState::Completed,
+            .filter(|slot| match slot.block.kind {
+                Kind::Call { .. } => slot.state == BlockState::Completed,
                 // The API would refuse unsigned thinking.
-                Block::Thinking { .. } => slot.state == BlockState::Stopped,
-                Block::Text { .. } | Block::Other(_) => true,
+                Kind::Thinking { .. } => slot.state == BlockState::Stopped,
+                Kind::Text { .. } | Kind::Other { .. } => true,
             })
             .map(|slot| slot.block)
             .collect();
@@ -170,26 +144,40 @@ impl Assembler {
         }
         Message::Assistant { text, calls, native }
     }
+}
+
+impl Reply {
+    pub(super) fn new(ids: CallIds) -> Self {
+        Self { ids, slots: Vec::new(), finish: None, done: false, usage: WireUsage::default(), model: None }
+    }
 
     fn begin(&mut self, index: Option<u64>, raw: &RawValue, events: EventSink<'_>) -> Result<(), ModelError> {
         self.complete_calls(events);
         let block = Block::begun(raw, &mut self.ids)?;
-        match &block {
-            Block::Call { id, name, .. } => {
+        match &block.kind {
+            Kind::Call { id, name, .. } => {
                 let index = self.calls_before(self.slots.len());
                 events(ReplyEvent::CallStarted { index, id: id.clone(), name: name.clone() });
             }
-            Block::Text { text, .. } if !text.is_empty() => events(ReplyEvent::TextDelta(text.clone())),
-            Block::Text { .. } | Block::Thinking { .. } | Block::Other(_) => {}
+            Kind::Text { text, .. } if !text.is_empty() => events(ReplyEvent::TextDelta(text.clone())),
+            Kind::Text { .. } | Kind::Thinking { .. } | Kind::Other { .. } => {}
         }
         self.slots.push(PartialBlock { index, block, state: BlockState::Fresh });
         Ok(())
     }
 
-    fn extend(&mut self, index: Option<u64>, delta: Option<Delta>, events: EventSink<'_>) -> Result<(), ModelError> {
+    fn extend(&mut self, index: Option<u64>, mut delta: Members, events: EventSink<'_>) -> Result<(), ModelError> {
         let lost = ModelError::Malformed { what: "a delta belongs to no open block", source: None };
-        let slot = self.slots.iter_mut().rev().find(|slot| slot.index == index);
-        let (Some(slot), Some(delta)) = (slot, delta) else { return Err(lost) };
+        let mut piece = |name| delta.text(name).map_err(|source| malformed("a delta of it", source));
+        let (text, json, thinking) = (piece("text")?, piece("partial_json")?, piece("thinking")?);
+        if !self.slots.iter().any(|slot| slot.index == index) {
+            // Some gateways leave the start of a block out.
+            if text.is_empty() && thinking.is_empty() {
+                return Err(lost);
+            }
+            self.slots.push(PartialBlock { index, block: Block::of_delta(!text.is_empty()), state: BlockState::Fresh });
+        }
+        let Some(slot) = self.slots.iter_mut().rev().find(|slot| slot.index == index) else { return Err(lost) };
         let fresh = match slot.state {
             BlockState::Fresh => true,
             BlockState::Open => false,
@@ -197,30 +185,29 @@ impl Assembler {
             BlockState::Stopped | BlockState::Completed => return Err(lost),
         };
         slot.state = BlockState::Open;
-        match &mut slot.block {
-            Block::Text { text, unsettled } => {
-                unsettled.append(&delta.text.unwrap_or_default());
+        match &mut slot.block.kind {
+            Kind::Text { text: shown, unsettled } => {
+                unsettled.append(&text);
                 let settled = unsettled.take_settled();
                 if !settled.is_empty() {
-                    text.push_str(&settled);
+                    shown.push_str(&settled);
                     events(ReplyEvent::TextDelta(settled));
                 }
             }
-            Block::Call { arguments, .. } => {
-                let more = delta.partial_json.unwrap_or_default();
+            Kind::Call { arguments, .. } => {
                 // The initial input of a block is a placeholder if arguments are streamed.
-                if fresh && !more.is_empty() {
+                if fresh && !json.is_empty() {
                     *arguments = WireText::default();
                 } else if fresh {
                     slot.state = BlockState::Fresh;
                 }
-                arguments.append(&more);
+                arguments.append(&json);
             }
-            Block::Thinking { thinking, signature } => {
-                thinking.append(&delta.thinking.unwrap_or_default());
-                signature.push_str(delta.signature.as_deref().unwrap_or_default());
+            Kind::Thinking { thinking: thought, signature } => {
+                thought.append(&thinking);
+                signature.push_str(&delta.word("signature").unwrap_or_default());
             }
-            Block::Other(_) => {}
+            Kind::Other { input, .. } => input.append(&json),
         }
         Ok(())
     }
@@ -242,8 +229,9 @@ impl Assembler {
         if self.finish.is_some() {
             return;
         }
-        // At the output limit the last block was truncated, unless its call was already complete.
-        if reason != FinishReason::Length {
+        // At the output limit, or where the reply broke, the last block was truncated, unless its call was already
+        // complete.
+        if !matches!(reason, FinishReason::Length | FinishReason::Other(_)) {
             self.complete_calls(events);
         }
         self.finish = Some(reason);
@@ -266,6 +254,6 @@ impl Assembler {
     }
 
     fn calls_before(&self, at: usize) -> usize {
-        self.slots[..at].iter().filter(|slot| matches!(slot.block, Block::Call { .. })).count()
+        self.slots[..at].iter().filter(|slot| matches!(slot.block.kind, Kind::Call { .. })).count()
     }
 }

@@ -7,9 +7,13 @@ use super::*;
 use crate::{
     CacheSpan, FinishReason, Message, NativeBlocks, NativeFormat, PromptCache, ReplyEvent, RequestFiles, ToolChoice,
     Usage,
+    reader::{Assembler as _, read_event, read_whole},
+    sse::SseEvent,
     testing::{
-        ODD_ARGUMENTS, call, completed, error_inside, files, ids, request, result, stored, told_text, tool, with_files,
+        ODD_ARGUMENTS, call, completed, error_inside, event, files, ids, request, result, stored, told_text, tool,
+        with_files,
     },
+    transport::Flow,
 };
 
 fn body(spec: &ModelSpec, messages: &[Message]) -> String {
@@ -24,13 +28,17 @@ fn plain() -> ModelSpec {
 fn stream(chunks: &[Value]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {
     let mut events = Vec::new();
     let mut hear = |event| events.push(event);
-    let mut assembler = Assembler::new(ids(&[]));
+    let mut assembler = Reply::new(ids(&[]));
     for chunk in chunks {
-        if let Err(error) = assembler.read(chunk.to_string().as_bytes(), error_inside, &mut hear) {
+        if let Err(error) = read_event(&mut assembler, &event(&chunk.to_string()), error_inside, &mut hear) {
             return (Err(error.after(assembler.into_partial())), events);
         }
     }
     (assembler.finish(None, &mut hear), events)
+}
+
+fn read(assembler: &mut Reply, chunk: &Value, events: &mut Vec<ReplyEvent>) -> Result<Flow, ModelError> {
+    read_event(assembler, &event(&chunk.to_string()), error_inside, &mut |event| events.push(event))
 }
 
 fn start(index: u64, block: &Value) -> Value {
@@ -137,7 +145,7 @@ fn thinking_of_a_reply_goes_back_unchanged() {
         "usage":{{"input_tokens":5,"cache_read_input_tokens":3,"cache_creation_input_tokens":2,"output_tokens":7}}}}"#
     );
     let mut events = Vec::new();
-    let reply = wire::read_reply(body.as_bytes(), ids(&[]), error_inside).unwrap();
+    let reply = read_whole(Reply::new(ids(&[])), body.as_bytes(), error_inside).unwrap();
     let reply = reply.finish(None, &mut |event| events.push(event)).unwrap();
     assert_eq!(reply.message.calls(), [call("a", "f", ODD_ARGUMENTS)]);
     assert_eq!(
@@ -157,7 +165,7 @@ fn thinking_of_a_reply_goes_back_unchanged() {
 #[test]
 fn unusable_reply_fails_with_its_code() {
     let code = |body: &str| {
-        let read = wire::read_reply(body.as_bytes(), ids(&[]), error_inside);
+        let read = read_whole(Reply::new(ids(&[])), body.as_bytes(), error_inside);
         read.and_then(|reply| reply.finish(None, &mut |_| {})).unwrap_err().code()
     };
     for bad in
@@ -206,8 +214,10 @@ fn a_stream_with_thinking_and_calls_is_assembled() {
         Usage { input_tokens: Some(8), output_tokens: Some(7), cached_tokens: Some(3), ..Usage::default() }
     );
     assert_eq!((reply.finish, reply.model.as_deref()), (FinishReason::ToolCalls, Some("m-1")));
-    let Message::Assistant { native: Some(NativeBlocks { format: NativeFormat::Anthropic, blocks }), .. } =
-        &reply.message
+    let Message::Assistant {
+        native: Some(NativeBlocks { format: NativeFormat::Anthropic, provider: None, blocks }),
+        ..
+    } = &reply.message
     else {
         panic!("thinking was not kept")
     };
@@ -221,16 +231,16 @@ fn a_stream_with_thinking_and_calls_is_assembled() {
 #[test]
 fn a_call_is_complete_when_its_block_stops() {
     let mut events = Vec::new();
-    let mut assembler = Assembler::new(ids(&[]));
+    let mut assembler = Reply::new(ids(&[]));
     let mut counts = Vec::new();
     for event in
         [tool_start(0, "a", "f"), arguments(0, "{}"), stop(0), tool_start(1, "b", "g"), arguments(1, "{"), stop(1)]
     {
-        assembler.read(event.to_string().as_bytes(), error_inside, &mut |event| events.push(event)).unwrap();
+        read(&mut assembler, &event, &mut events).unwrap();
         counts.push(completed(&events).len());
     }
     assert_eq!(counts, [0, 0, 1, 1, 1, 1], "what does not parse may have been cut by the limit");
-    assembler.read(end("tool_use").to_string().as_bytes(), error_inside, &mut |event| events.push(event)).unwrap();
+    read(&mut assembler, &end("tool_use"), &mut events).unwrap();
     assert_eq!(completed(&events)[1], (1, call("b", "g", "{")));
 }
 
@@ -369,4 +379,81 @@ fn breakpoints_mark_instructions_task_and_both_ends() {
     let own = ModelSpec { extra, ..plain() };
     let own = ModelRequest { model: &own, ..of(&messages, CacheSpan::Conversation) };
     assert_eq!(marks(&own), [""; 0], "the agent places them itself");
+}
+
+/// Assembles a stream of events, each with its name and data.
+fn named(events: &[(&str, String)]) -> Result<ModelReply, ModelError> {
+    let mut assembler = Reply::new(ids(&[]));
+    for (name, data) in events {
+        let event = SseEvent { name: (*name).to_owned(), data: data.clone().into() };
+        read_event(&mut assembler, &event, error_inside, &mut |_| {})?;
+    }
+    assembler.finish(None, &mut |_| {})
+}
+
+#[test]
+fn odd_lines_hurt_no_reply() {
+    let text =
+        [start(0, &json!({ "type": "text", "text": "" })), delta(0, &json!({ "type": "text_delta", "text": "a" }))];
+    let [begun, more] = text.map(|event| ("", event.to_string()));
+    let odd = [("", String::new()), ("ping", "{}".into()), ("", "{}".into()), ("news", r#"{"type":"news"}"#.into())];
+    let untyped = |event: Value| {
+        let mut event = event;
+        let kind = event.as_object_mut().unwrap().remove("type").unwrap();
+        (kind.as_str().unwrap().to_owned(), event.to_string())
+    };
+    let (stop_name, stopped) = untyped(stop(0));
+    let (end_name, ended) = untyped(end("end_turn"));
+    let mut all = odd.to_vec();
+    all.extend([begun.clone(), more.clone(), (&stop_name, stopped), (&end_name, ended), ("", "[DONE]".into())]);
+    assert_eq!(named(&all).unwrap().message, Message::assistant("a"), "no message_stop is needed");
+    assert_eq!(
+        named(&[more, ("", "[DONE]".into())]).unwrap().message,
+        Message::assistant("a"),
+        "a block without a start"
+    );
+    let error = named(&[begun, ("error", "upstream is gone".into())]).unwrap_err();
+    assert_eq!(error.code(), FailureCode::MODEL_API_ERROR);
+    assert!(error.to_failure().summary.contains("upstream is gone"));
+}
+
+#[test]
+fn paused_turn_is_no_end() {
+    let (reply, _) = stream(&[
+        start(0, &json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": {} })),
+        arguments(0, "{\"query\""),
+        arguments(0, ":\"x\"}"),
+        stop(0),
+        end("pause_turn"),
+    ]);
+    let reply = reply.unwrap();
+    assert_eq!(reply.finish, FinishReason::Paused);
+    let sent: Value = serde_json::from_str(&body(&plain(), &[Message::user("go"), reply.message])).unwrap();
+    let block = json!({ "type": "server_tool_use", "id": "s", "name": "web_search", "input": { "query": "x" } });
+    assert_eq!(sent["messages"][1]["content"], json!([block]), "with the input that was streamed");
+}
+
+#[test]
+fn unknown_members_of_blocks_are_sent_back() {
+    let text = json!({ "type": "text", "text": "a", "citations": [{ "n": 1e2 }] });
+    let call = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {}, "caller": { "type": "direct" } });
+    let whole = json!({ "content": [text, call], "stop_reason": "tool_use" });
+    let reply = read_whole(Reply::new(ids(&[])), whole.to_string().as_bytes(), error_inside).unwrap();
+    let message = reply.finish(None, &mut |_| {}).unwrap().message;
+    let sent: Value = serde_json::from_str(&body(&plain(), &[Message::user("go"), message])).unwrap();
+    assert_eq!(sent["messages"][1]["content"], json!([text, call]));
+}
+
+#[test]
+fn usage_and_names_are_read_leniently() {
+    let whole = json!({
+        "content": [{ "type": "text", "text": "a" }], "stop_reason": "STOP", "model": 7,
+        "usage": { "input_tokens": 10.0, "output_tokens": "3", "cache_read_input_tokens": [] },
+    });
+    let reply = read_whole(Reply::new(ids(&[])), whole.to_string().as_bytes(), error_inside).unwrap();
+    let usage = Usage { input_tokens: Some(10), output_tokens: Some(3), ..Usage::default() };
+    assert_eq!((reply.usage, reply.finish, reply.model), (usage, FinishReason::Stop, None));
+    let odd = Message::Assistant { text: String::new(), calls: vec![call("c", "functions.f", "{}")], native: None };
+    let sent: Value = serde_json::from_str(&body(&plain(), &[Message::user("go"), odd])).unwrap();
+    assert_eq!(sent["messages"][1]["content"][0]["name"], "functions_f");
 }

@@ -1,24 +1,20 @@
-//! The messages format: request bytes from a transcript, and a whole reply from its bytes.
+//! The messages format: request bytes from a transcript, and the token counts of a reply.
 
 use std::borrow::Cow;
 
 use longhaul_sdk::{ToolSpec, spec::Effort};
 use longhaul_shared::domain::ToolCall;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
-use super::{
-    blocks::{Block, finished},
-    breakpoints::{self, CacheControl},
-};
+use super::breakpoints::{self, CacheControl};
 use crate::{
-    CacheSpan, FinishReason, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, RequestFiles, ToolChoice,
-    Usage,
+    CacheSpan, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, RequestFiles, ToolChoice, Usage,
     body::Body,
-    calls::{CallIds, wire_object},
+    calls::{wire_name, wire_object},
     files::{Encoded, SentFile, base64},
-    reply::FinishedReply,
+    lenient::Members,
     types::{FileRef, Part},
 };
 
@@ -106,11 +102,7 @@ pub(super) fn count_body(request: &ModelRequest<'_>, model: &str) -> Result<Vec<
 
 /// Parses the count from the response.
 pub(super) fn read_count(body: &[u8]) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct WireCount {
-        input_tokens: u64,
-    }
-    serde_json::from_slice::<WireCount>(body).ok().map(|count| count.input_tokens)
+    Members::read(body).ok()?.count("input_tokens")
 }
 
 /// The messages of a request.
@@ -225,17 +217,19 @@ fn wire_messages<'a>(
     let mut head = None;
     for message in messages {
         let (role, content) = match message {
-            Message::System { .. } | Message::Given { .. } => ("user", text_content(message.text()).collect()),
+            Message::System { .. } | Message::Notice { .. } | Message::Given { .. } => {
+                ("user", text_content(message.text()).collect())
+            }
             Message::User { parts } => ("user", user_content(message, parts, files)),
             Message::Tool { call_id, is_error, text, files: own, .. } => {
                 let (tool_use_id, content) = (wire_id(call_id), result_content(text, own, files));
                 let result = TypedContent::ToolResult { tool_use_id, content, is_error: *is_error };
                 ("user", vec![result.into()])
             }
-            Message::Assistant { native: Some(NativeBlocks { format: NativeFormat::Anthropic, blocks }), .. } => {
-                ("assistant", blocks.iter().map(|block| native(block.clone())).collect::<Result<_, _>>()?)
-            }
-            Message::Assistant { text, calls, native: None } => {
+            Message::Assistant {
+                native: Some(NativeBlocks { format: NativeFormat::Anthropic, blocks, .. }), ..
+            } => ("assistant", blocks.iter().map(|block| native(block.clone())).collect::<Result<_, _>>()?),
+            Message::Assistant { text, calls, native: _ } => {
                 let calls = calls.iter().map(|call| native(tool_use(call)));
                 ("assistant", text_content(text.into()).map(Ok).chain(calls).collect::<Result<_, _>>()?)
             }
@@ -296,7 +290,7 @@ fn native(block: String) -> Result<WireContent<'static>, ModelError> {
 
 /// The JSON of a `tool_use` block.
 pub(super) fn tool_use(call: &ToolCall) -> String {
-    let (id, name) = (json!(wire_id(&call.id)), json!(call.name));
+    let (id, name) = (json!(wire_id(&call.id)), json!(wire_name(&call.name)));
     format!(r#"{{"type":"tool_use","id":{id},"name":{name},"input":{}}}"#, wire_object(&call.arguments))
 }
 
@@ -320,74 +314,28 @@ fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     tools.into_iter().map(tool).collect()
 }
 
-#[derive(Deserialize)]
-struct WireReply {
-    #[serde(rename = "type")]
-    kind: Option<String>,
-    model: Option<String>,
-    #[serde(default)]
-    content: Vec<Box<RawValue>>,
-    stop_reason: Option<String>,
-    #[serde(default)]
-    usage: WireUsage,
-}
-
-/// Parses a whole reply. `error_inside` converts an error body.
-pub(super) fn read_reply(
-    body: &[u8],
-    ids: CallIds,
-    error_inside: impl FnOnce(&[u8]) -> ModelError,
-) -> Result<FinishedReply, ModelError> {
-    let reply: WireReply = serde_json::from_slice(body).map_err(|source| malformed("it is not a message", source))?;
-    if reply.kind.as_deref() == Some("error") {
-        return Err(error_inside(body));
-    }
-    let finish = stop_reason(reply.stop_reason.as_deref().unwrap_or("end_turn"));
-    let mut ids = ids;
-    let blocks = reply.content.into_iter().map(|raw| Block::whole(&raw, &mut ids)).collect::<Result<Vec<_>, _>>()?;
-    Ok(finished(blocks, finish, reply.usage.into_usage(), reply.model))
-}
-
-pub(super) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {
-    ModelError::Malformed { what, source: Some(source) }
-}
-
-pub(super) fn stop_reason(text: &str) -> FinishReason {
-    match text {
-        "end_turn" | "stop_sequence" => FinishReason::Stop,
-        "tool_use" => FinishReason::ToolCalls,
-        "max_tokens" | "model_context_window_exceeded" => FinishReason::Length,
-        "refusal" => FinishReason::Refusal,
-        other => FinishReason::Other(other.to_owned()),
-    }
-}
-
 /// Token counts. The format reports cached input separately; our `input_tokens` include it.
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-pub(super) struct WireUsage {
-    input_tokens: Option<u64>,
-    cache_creation_input_tokens: Option<u64>,
-    cache_read_input_tokens: Option<u64>,
-    output_tokens: Option<u64>,
-}
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct WireUsage(Usage);
 
 impl WireUsage {
+    pub(super) fn read(mut usage: Members) -> Self {
+        Self(Usage {
+            input_tokens: usage.count("input_tokens"),
+            output_tokens: usage.count("output_tokens"),
+            cached_tokens: usage.count("cache_read_input_tokens"),
+            cache_write_tokens: usage.count("cache_creation_input_tokens"),
+        })
+    }
+
     /// Takes the counts of a later event, which are totals.
     pub(super) fn update(&mut self, later: Self) {
-        self.input_tokens = later.input_tokens.or(self.input_tokens);
-        self.cache_creation_input_tokens = later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
-        self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
-        self.output_tokens = later.output_tokens.or(self.output_tokens);
+        self.0 = self.0.updated(later.0);
     }
 
     pub(super) fn into_usage(self) -> Usage {
         let cached =
-            self.cache_creation_input_tokens.unwrap_or(0).saturating_add(self.cache_read_input_tokens.unwrap_or(0));
-        Usage {
-            input_tokens: self.input_tokens.map(|fresh| fresh.saturating_add(cached)),
-            output_tokens: self.output_tokens,
-            cached_tokens: self.cache_read_input_tokens,
-            cache_write_tokens: self.cache_creation_input_tokens,
-        }
+            [self.0.cached_tokens, self.0.cache_write_tokens].into_iter().flatten().fold(0, u64::saturating_add);
+        Usage { input_tokens: self.0.input_tokens.map(|fresh| fresh.saturating_add(cached)), ..self.0 }
     }
 }

@@ -1,23 +1,32 @@
 //! Chat completions of any OpenAI-compatible server.
 //!
-//! `wire.rs` holds the request and reply formats, `stream.rs` assembles a streamed reply; this file connects
-//! them to the network.
+//! `wire.rs`, `messages.rs` and `content.rs` write requests, `stream.rs` assembles replies, `carried.rs` keeps what
+//! goes back with them, `thinking.rs` takes reasoning off their text; this file connects them to the network.
 
+mod carried;
+mod content;
+mod messages;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod thinking;
 pub(super) mod wire;
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use longhaul_sdk::spec::ModelSpec;
 use url::Url;
 
-use self::{stream::Assembler, wire::OutputLimit};
+use self::{
+    stream::Reply,
+    wire::{OutputLimit, Server},
+};
 use super::{
     ChatModel, EventSink, ModelError, ModelReply, ModelRequest, ProviderConfig,
     calls::CallIds,
-    tokenizer,
-    transport::{Endpoint, EndpointError, KeyHeader, Opened, base_url},
+    reader, tokenizer,
+    transport::{Endpoint, EndpointError, KeyHeader, base_url},
 };
 
 /// Base URL if none is configured.
@@ -30,10 +39,14 @@ const FALLBACK_MODEL: &str = "default";
 pub(super) struct OpenAi {
     provider: String,
     endpoint: Endpoint,
+    models: Endpoint,
     default_model: String,
     output_limit: OutputLimit,
     sends_cache_key: bool,
 }
+
+/// Longest wait for a list of models.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl OpenAi {
     pub(super) fn new(provider: &str, config: ProviderConfig) -> Result<Self, EndpointError> {
@@ -43,9 +56,11 @@ impl OpenAi {
             config.prompt_cache.unwrap_or_else(|| takes_cache_key(base.host_str().unwrap_or_default()));
         let key = config.api_key.map(|key| (KeyHeader::Bearer, key));
         let endpoint =
-            Endpoint::new(completions_url(base), key, config.headers, config.clocks, config.ca_file.as_deref())?;
+            |url| Endpoint::new(url, key.clone(), config.headers.clone(), config.clocks, config.ca_file.as_deref());
+        let completions = completions_url(base);
+        let (models, endpoint) = (endpoint(models_url(completions.clone()))?, endpoint(completions)?);
         let default_model = config.default_model.unwrap_or_else(|| FALLBACK_MODEL.to_owned());
-        Ok(Self { provider: provider.to_owned(), endpoint, default_model, output_limit, sends_cache_key })
+        Ok(Self { provider: provider.to_owned(), endpoint, models, default_model, output_limit, sends_cache_key })
     }
 }
 
@@ -71,6 +86,14 @@ fn completions_url(mut base: Url) -> Url {
     base
 }
 
+/// The URL that lists the models.
+fn models_url(mut completions: Url) -> Url {
+    let path = completions.path().trim_end_matches("/chat/completions");
+    let path = format!("{path}/models");
+    completions.set_path(&path);
+    completions
+}
+
 #[async_trait]
 impl ChatModel for OpenAi {
     fn provider(&self) -> &str {
@@ -89,33 +112,22 @@ impl ChatModel for OpenAi {
         tokenizer::count(self.model_name(request.model), &request).await
     }
 
+    async fn window(&self, spec: &ModelSpec) -> Option<u64> {
+        let listing = async { self.models.get().await?.body().await };
+        let listed = tokio::time::timeout(LIST_TIMEOUT, listing).await.ok()?.ok()?;
+        wire::listed_window(&listed, self.model_name(spec))
+    }
+
     async fn complete(&self, request: ModelRequest<'_>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         let request = ModelRequest { cache: request.cache.filter(|_| self.sends_cache_key), ..request };
-        let body = || wire::request_body(&request, self.model_name(request.model), self.output_limit);
+        let model = self.model_name(request.model);
+        let server = Server { provider: &self.provider, model, limit: self.output_limit };
+        let body = || wire::request_body(&request, server);
         let ids = CallIds::new(&request);
         let opened = self.endpoint.open(&request, body).await;
         request.files.release();
         let opened = opened?;
         // Boxed: a future that waits for response headers need not reserve room for reading the reply.
-        Box::pin(read(opened, ids, events)).await
-    }
-}
-
-async fn read(mut opened: Opened<'_>, ids: CallIds, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-    let request_id = opened.request_id.clone();
-    if !opened.streamed {
-        let body = opened.body().await?;
-        let reply = wire::read_reply(&body, ids, |error| opened.error_inside(error))?;
-        return reply.finish(request_id, events);
-    }
-    let mut assembler = Assembler::new(ids);
-    let ended = opened
-        .events(&mut *events, |opened, event, sink| {
-            assembler.read(&event.data, |error| opened.error_inside(error), sink)
-        })
-        .await;
-    match ended {
-        Ok(()) => assembler.finish(request_id, events),
-        Err(error) => Err(error.after(assembler.into_partial())),
+        Box::pin(reader::read(opened, Reply::new(&self.provider, ids), events)).await
     }
 }

@@ -1,63 +1,25 @@
-//! Assembles a chat completion from its chunks, including the forms that compatible servers really send.
+//! Assembles a reply from chunks of the chat-completions stream, or from the whole of it.
 //!
-//! The format has no end marker for a call: a call is complete when the next one begins or the finish reason
-//! arrives, even if its arguments parse earlier. Compatible servers omit or repeat indices and ids, or send
-//! whole calls in one chunk; [`Assembler::slot_of`] finds the call that a delta belongs to. A stream is
-//! complete after a finish reason or `[DONE]`; one that ends without either was cut.
+//! Servers deviate from the format in how they mark calls. A delta belongs to the call with its index or its id. A
+//! delta with neither id nor name continues the call that is being received: a new call needs an id, or a complete
+//! call before it. A call is complete when another one begins or the reply has a finish reason.
 
 use longhaul_shared::domain::ToolCall;
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::value::RawValue;
 
-use super::wire::{NAMELESS, WireUsage, content, finish_reason, malformed};
+use super::{
+    carried::{Carried, native},
+    thinking::{Thinking, after_closing_tag},
+    wire::{content, other_parts, usage},
+};
 use crate::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent, Usage,
+    EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, Usage,
     calls::{CallIds, arguments_or_empty, is_whole_object},
+    lenient::Members,
+    reader::{Assembler, malformed},
     reply::FinishedReply,
     transport::Flow,
     wire_text::WireText,
 };
-
-#[derive(Deserialize)]
-struct Chunk {
-    object: Option<String>,
-    model: Option<String>,
-    #[serde(default)]
-    choices: Option<Vec<ChunkChoice>>,
-    usage: Option<WireUsage>,
-    error: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct ChunkChoice {
-    #[serde(default)]
-    index: u64,
-    delta: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Delta {
-    content: Option<Box<RawValue>>,
-    refusal: Option<WireText>,
-    tool_calls: Option<Vec<CallDelta>>,
-    /// Thinking that some servers expose. It is discarded, but proves that the reply has begun.
-    reasoning_content: Option<IgnoredAny>,
-    reasoning: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-struct CallDelta {
-    index: Option<u64>,
-    id: Option<String>,
-    function: Option<FunctionDelta>,
-}
-
-#[derive(Deserialize)]
-struct FunctionDelta {
-    name: Option<String>,
-    arguments: Option<Box<RawValue>>,
-}
 
 /// A call being received.
 #[derive(Debug)]
@@ -66,71 +28,258 @@ struct PartialCall {
     /// The server's id, if any; the call's own id may differ.
     given_id: Option<String>,
     id: String,
+    /// Empty until it arrives.
     name: String,
     arguments: WireText,
+    carried: Carried,
+    is_told: bool,
     completed: Option<ToolCall>,
 }
 
+/// A piece of a call.
+struct CallDelta {
+    index: Option<u64>,
+    id: Option<String>,
+    name: Option<String>,
+    arguments: WireText,
+    rest: Members,
+    rest_of_function: Members,
+}
+
+impl CallDelta {
+    /// `None` for an item that is no call.
+    fn read(mut delta: Members) -> Result<Option<Self>, ModelError> {
+        if delta.is_empty() {
+            return Ok(None);
+        }
+        let (index, id, _) = (delta.count("index"), delta.id("id"), delta.take("type"));
+        let mut function = delta.object("function");
+        let name = function.word("name");
+        let arguments = function.text("arguments").map_err(|source| malformed("a call's arguments", source))?;
+        Ok(Some(Self { index, id, name, arguments, rest: delta, rest_of_function: function }))
+    }
+}
+
 #[derive(Debug)]
-pub(super) struct Assembler {
+pub(super) struct Reply {
+    provider: String,
     ids: CallIds,
     text: String,
     /// Text that ends in half a surrogate pair.
     unsettled: WireText,
+    thinking: Thinking,
     refusal: WireText,
     slots: Vec<PartialCall>,
+    carried: Carried,
     finish: Option<FinishReason>,
+    /// True for a reply in one piece, each of whose calls is whole.
+    is_whole: bool,
     done: bool,
     usage: Usage,
     model: Option<String>,
 }
 
-impl Assembler {
-    pub(super) fn new(ids: CallIds) -> Self {
+impl Reply {
+    pub(super) fn new(provider: &str, ids: CallIds) -> Self {
         Self {
+            provider: provider.to_owned(),
             ids,
             text: String::new(),
             unsettled: WireText::default(),
+            thinking: Thinking::default(),
             refusal: WireText::default(),
             slots: Vec::new(),
+            carried: Carried::default(),
             finish: None,
+            is_whole: false,
             done: false,
             usage: Usage::default(),
             model: None,
         }
     }
 
-    /// Processes one event. `error_inside` converts an error object.
-    pub(super) fn read(
-        &mut self,
-        data: &[u8],
-        error_inside: impl FnOnce(&[u8]) -> ModelError,
-        events: EventSink<'_>,
-    ) -> Result<Flow, ModelError> {
-        match data.trim_ascii() {
-            b"" => return Ok(Flow::Waiting),
-            b"[DONE]" => {
-                self.done = true;
-                return Ok(Flow::Done);
+    /// Processes what is beside the choices.
+    fn read_frame(&mut self, frame: &mut Members) {
+        self.usage = self.usage.updated(usage(frame.object("usage")));
+        let model = frame.word("model");
+        self.model = self.model.take().or(model);
+    }
+
+    /// Processes a delta, or a whole message. Returns true if it held any part of the reply.
+    fn read_message(&mut self, mut message: Members, events: EventSink<'_>) -> Result<bool, ModelError> {
+        message.take("role");
+        let raw = message.take("content");
+        let text = content(raw.as_deref())?;
+        if let Some(parts) = raw.as_deref().and_then(other_parts) {
+            message.insert("content", parts);
+        }
+        let mut begun = !text.is_empty();
+        if begun {
+            self.unsettled.append(&text);
+            let settled = self.unsettled.take_settled();
+            self.hear(settled, events);
+        }
+        let refusal = message.text("refusal").map_err(|source| malformed("its refusal", source))?;
+        begun |= !refusal.is_empty();
+        self.refusal.append(&refusal);
+        for call in message.list("tool_calls") {
+            if let Some(call) = CallDelta::read(Members::of(&call))? {
+                begun = true;
+                self.read_call(call, events)?;
             }
-            _ => {}
         }
-        let chunk: Chunk = serde_json::from_slice(data).map_err(|source| malformed("a chunk of it", source))?;
-        if chunk.error.is_some() || chunk.object.as_deref() == Some("error") {
-            return Err(error_inside(data));
+        // The older form of a single call, which servers send empty beside the newer one.
+        message.take("function_call");
+        begun |= !message.is_empty();
+        self.carried.add(message);
+        Ok(begun)
+    }
+
+    fn hear(&mut self, text: String, events: EventSink<'_>) {
+        let text = self.thinking.strip(text);
+        if !text.is_empty() {
+            self.text.push_str(&text);
+            events(ReplyEvent::TextDelta(text));
         }
-        if let Some(usage) = chunk.usage {
-            self.usage = usage.into_usage();
+    }
+
+    fn read_call(&mut self, delta: CallDelta, events: EventSink<'_>) -> Result<(), ModelError> {
+        let continued = if self.is_whole { None } else { self.slot_of(&delta) };
+        let at = match continued {
+            Some(at) => at,
+            None => {
+                self.complete_open(events)?;
+                self.slots.push(PartialCall {
+                    index: delta.index,
+                    id: self.ids.unique(delta.id.as_deref()),
+                    given_id: delta.id,
+                    name: String::new(),
+                    arguments: WireText::default(),
+                    carried: Carried::default(),
+                    is_told: false,
+                    completed: None,
+                });
+                self.slots.len() - 1
+            }
+        };
+        let slot = &mut self.slots[at];
+        if slot.completed.is_some() && !delta.arguments.is_empty() {
+            // The call may already be running with the arguments that were complete.
+            return Err(ModelError::Malformed { what: "a call went on after it was complete", source: None });
         }
-        self.model = self.model.take().or(chunk.model);
+        slot.carried.add(delta.rest);
+        slot.carried.add_under("function", delta.rest_of_function);
+        if let Some(name) = delta.name {
+            if slot.name.is_empty() {
+                slot.name = name;
+            } else if slot.is_named_by(&name, &self.ids) {
+                slot.name.push_str(&name);
+            }
+        }
+        slot.arguments.append(&delta.arguments);
+        if !slot.arguments.is_empty() {
+            slot.tell(at, events);
+        }
+        Ok(())
+    }
+
+    /// The call that a delta continues; `None` if the delta begins one.
+    fn slot_of(&self, delta: &CallDelta) -> Option<usize> {
+        let (id, name) = (delta.id.as_deref(), delta.name.as_deref());
+        let last = self.slots.len().checked_sub(1);
+        if id.is_none() && name.is_none() {
+            let of_index = |index| self.slots.iter().rposition(|slot| slot.index == Some(index));
+            return delta.index.and_then(of_index).or(last);
+        }
+        let candidate = match (delta.index, id) {
+            (Some(index), _) => self.slots.iter().rposition(|slot| slot.index == Some(index))?,
+            (None, Some(id)) => return self.slots.iter().rposition(|slot| slot.given_id.as_deref() == Some(id)),
+            (None, None) => last?,
+        };
+        let slot = &self.slots[candidate];
+        let goes_on = name.is_none_or(|name| slot.is_named_by(name, &self.ids));
+        // Servers that send index 0 for every call distinguish calls by id and name.
+        let other_id = id.is_some_and(|id| slot.given_id.as_deref().is_some_and(|given| given != id));
+        // A repeated id continues its call, whatever name the delta holds.
+        let same_id = id.is_some() && slot.given_id.as_deref() == id;
+        if same_id || (goes_on && !other_id) {
+            return Some(candidate);
+        }
+        let other_name = name.is_some_and(|name| name != slot.name);
+        // Without ids, a repeated name with arguments after a complete object is another call of the same tool.
+        // Without index and id, only a name marks the beginning of a call.
+        let again = id.is_none() && (delta.index.is_none() || !delta.arguments.is_empty() && slot.is_whole());
+        (!(other_id || other_name || again)).then_some(candidate)
+    }
+
+    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError> {
+        if self.finish.is_some() {
+            return Ok(());
+        }
+        let may_be_cut = matches!(reason, FinishReason::Length | FinishReason::Other(_));
+        if !(may_be_cut && self.slots.last().is_some_and(|slot| !slot.is_whole())) {
+            self.complete_open(events)?;
+        }
+        self.finish = Some(reason);
+        Ok(())
+    }
+
+    /// Completes the call being received, if any: only the last one can be open.
+    fn complete_open(&mut self, events: EventSink<'_>) -> Result<(), ModelError> {
+        let Some(index) = self.slots.len().checked_sub(1) else { return Ok(()) };
+        let slot = &mut self.slots[index];
+        if slot.completed.is_none() {
+            if slot.name.is_empty() {
+                return Err(ModelError::Malformed { what: "a call names no tool", source: None });
+            }
+            slot.tell(index, events);
+            let arguments = arguments_or_empty(slot.arguments.clone().into_json_text());
+            let call = ToolCall { id: slot.id.clone(), name: slot.name.clone(), arguments };
+            slot.completed = Some(call.clone());
+            events(ReplyEvent::CallCompleted { index, call });
+        }
+        Ok(())
+    }
+
+    /// The reply as far as it has arrived.
+    fn into_finished(mut self, events: EventSink<'_>) -> FinishedReply {
+        let rest = std::mem::take(&mut self.unsettled).into_prose();
+        self.hear(rest, events);
+        let (held, written) = self.thinking.end();
+        self.text.push_str(&held);
+        self.carried.add_text_part(&self.text);
+        let unopened = after_closing_tag(&self.text).map(str::to_owned);
+        if let Some(answer) = unopened {
+            self.carried.set_text("content", &std::mem::replace(&mut self.text, answer));
+        } else if let Some(written) = written {
+            self.carried.set_text("content", &written);
+        }
+        let is_refused = !self.refusal.is_empty();
+        let finish = if is_refused { FinishReason::Refusal } else { self.finish.unwrap_or(FinishReason::Stop) };
+        let text = if is_refused { self.refusal.into_prose() } else { self.text };
+        let (calls, native) = calls_of(&self.provider, self.carried, self.slots);
+        FinishedReply { text, calls, native, finish, usage: self.usage, model: self.model }
+    }
+}
+
+fn calls_of(provider: &str, message: Carried, slots: Vec<PartialCall>) -> (Vec<ToolCall>, Option<NativeBlocks>) {
+    let (calls, carried) = slots.into_iter().map(PartialCall::into_call).unzip();
+    (calls, native(provider, message, carried))
+}
+
+impl Assembler for Reply {
+    fn read(&mut self, _name: &str, mut chunk: Members, events: EventSink<'_>) -> Result<Flow, ModelError> {
+        self.read_frame(&mut chunk);
         let mut begun = false;
         // The request asks for one choice only.
-        for choice in chunk.choices.into_iter().flatten().filter(|choice| choice.index == 0) {
-            if let Some(delta) = choice.delta {
-                begun |= self.read_delta(delta, events)?;
+        for choice in chunk.list("choices") {
+            let mut choice = Members::of(&choice);
+            if choice.count("index").unwrap_or(0) != 0 {
+                continue;
             }
-            if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
-                self.close(finish_reason(reason), events)?;
+            begun |= self.read_message(choice.object("delta"), events)?;
+            if let Some(reason) = choice.word("finish_reason") {
+                self.close(FinishReason::of(&reason), events)?;
             }
         }
         Ok(match (&self.finish, begun) {
@@ -140,12 +289,11 @@ impl Assembler {
         })
     }
 
-    /// Ends the reply after the stream has ended.
-    pub(super) fn finish(
-        mut self,
-        request_id: Option<String>,
-        events: EventSink<'_>,
-    ) -> Result<ModelReply, ModelError> {
+    fn done(&mut self) {
+        self.done = true;
+    }
+
+    fn finish(mut self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
         if self.finish.is_none() {
             if !self.done {
                 return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
@@ -153,133 +301,53 @@ impl Assembler {
             // The stream is complete without a finish reason.
             self.close(FinishReason::Stop, events)?;
         }
-        self.text.push_str(&self.unsettled.into_prose());
-        let refused = !self.refusal.is_empty();
-        let finish = if refused { FinishReason::Refusal } else { self.finish.unwrap_or(FinishReason::Stop) };
-        let text = if refused { self.refusal.into_prose() } else { self.text };
-        let calls = self.slots.into_iter().map(PartialCall::into_call).collect();
-        FinishedReply { text, calls, native: None, finish, usage: self.usage, model: self.model }.judge(request_id)
+        self.into_finished(events).judge(request_id)
     }
 
-    /// The part of a failed reply to keep: its text and its completed calls.
-    pub(super) fn into_partial(self) -> Message {
-        let calls = self.slots.into_iter().filter_map(|slot| slot.completed).collect();
-        Message::Assistant { text: self.text, calls, native: None }
+    fn whole(mut self, mut reply: Members) -> Result<FinishedReply, ModelError> {
+        // The events of a whole reply are told when it is finished.
+        let silent: EventSink<'_> = &mut |_| {};
+        self.is_whole = true;
+        self.read_frame(&mut reply);
+        let Some(choice) = reply.list("choices").into_iter().next() else { return Err(ModelError::Empty) };
+        let mut choice = Members::of(&choice);
+        if !choice.has("message") {
+            return Err(ModelError::Malformed { what: "its choice has no message", source: None });
+        }
+        self.read_message(choice.object("message"), silent)?;
+        let reason = choice.word("finish_reason").unwrap_or_else(|| "stop".to_owned());
+        self.close(FinishReason::of(&reason), silent)?;
+        Ok(self.into_finished(silent))
     }
 
-    /// Processes a delta. Returns true if it held any part of the reply.
-    fn read_delta(&mut self, delta: Delta, events: EventSink<'_>) -> Result<bool, ModelError> {
-        let mut begun = delta.reasoning_content.is_some() || delta.reasoning.is_some();
-        let text = content(delta.content.as_deref())?;
-        if !text.is_empty() {
-            begun = true;
-            self.unsettled.append(&text);
-            let settled = self.unsettled.take_settled();
-            if !settled.is_empty() {
-                self.text.push_str(&settled);
-                events(ReplyEvent::TextDelta(settled));
-            }
-        }
-        if let Some(refusal) = delta.refusal {
-            begun |= !refusal.is_empty();
-            self.refusal.append(&refusal);
-        }
-        for call in delta.tool_calls.into_iter().flatten() {
-            begun = true;
-            self.read_call(call, events)?;
-        }
-        Ok(begun)
-    }
-
-    fn read_call(&mut self, delta: CallDelta, events: EventSink<'_>) -> Result<(), ModelError> {
-        let given_id = delta.id.filter(|id| !id.is_empty());
-        let (name, arguments) = delta.function.map_or((None, None), |function| (function.name, function.arguments));
-        let name = name.filter(|name| !name.is_empty());
-        let arguments = arguments.as_deref().map(WireText::of_value).transpose();
-        let arguments = arguments.map_err(|source| malformed("a call's arguments", source))?.unwrap_or_default();
-
-        let at = match self.slot_of(delta.index, given_id.as_deref(), name.as_deref(), &arguments) {
-            Some(at) => at,
-            None => {
-                let name = name.ok_or(NAMELESS)?;
-                self.complete_open(events);
-                let index = self.slots.len();
-                let id = self.ids.unique(given_id.as_deref());
-                events(ReplyEvent::CallStarted { index, id: id.clone(), name: name.clone() });
-                let arguments = WireText::default();
-                self.slots.push(PartialCall { index: delta.index, given_id, id, name, arguments, completed: None });
-                index
-            }
-        };
-        let slot = &mut self.slots[at];
-        if slot.completed.is_some() && !arguments.is_empty() {
-            // The call may already be running with the arguments that were complete.
-            return Err(ModelError::Malformed { what: "a call went on after it was complete", source: None });
-        }
-        slot.arguments.append(&arguments);
-        Ok(())
-    }
-
-    /// The call that a delta continues; `None` if the delta begins one.
-    fn slot_of(&self, index: Option<u64>, id: Option<&str>, name: Option<&str>, more: &WireText) -> Option<usize> {
-        let candidate = match (index, id) {
-            (Some(index), _) => self.slots.iter().rposition(|slot| slot.index == Some(index))?,
-            (None, Some(id)) => return self.slots.iter().rposition(|slot| slot.given_id.as_deref() == Some(id)),
-            // Without index and id, only a name marks the beginning of a call.
-            (None, None) => return if name.is_some() { None } else { self.slots.len().checked_sub(1) },
-        };
-        let slot = &self.slots[candidate];
-        // Servers that send index 0 for every call distinguish calls by id and name.
-        let other_id = id.is_some_and(|id| slot.given_id.as_deref().is_some_and(|given| given != id));
-        let other_name = name.is_some_and(|name| name != slot.name);
-        // A repeated id continues its call, whatever name the delta holds.
-        let same_id = id.is_some() && slot.given_id.as_deref() == id;
-        // Without ids, a repeated name with arguments after a complete object is another call of the same tool.
-        let again = id.is_none() && !more.is_empty() && slot.is_whole();
-        let begins = name.is_some() && !same_id && (other_id || other_name || again);
-        (!begins).then_some(candidate)
-    }
-
-    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError> {
-        if self.finish.is_some() {
-            return Ok(());
-        }
-        let cut = match reason {
-            FinishReason::Length => self.slots.last().is_some_and(|slot| !slot.is_whole()),
-            FinishReason::Stop
-            | FinishReason::ToolCalls
-            | FinishReason::Refusal
-            | FinishReason::ContentFilter
-            | FinishReason::Other(_) => false,
-        };
-        if !cut {
-            self.complete_open(events);
-        }
-        self.finish = Some(reason);
-        Ok(())
-    }
-
-    /// Completes the call being received, if any: only the last one can be open.
-    fn complete_open(&mut self, events: EventSink<'_>) {
-        let Some(index) = self.slots.len().checked_sub(1) else { return };
-        let slot = &mut self.slots[index];
-        if slot.completed.is_none() {
-            let arguments = arguments_or_empty(slot.arguments.clone().into_json_text());
-            let call = ToolCall { id: slot.id.clone(), name: slot.name.clone(), arguments };
-            slot.completed = Some(call.clone());
-            events(ReplyEvent::CallCompleted { index, call });
-        }
+    /// Its text and its completed calls.
+    fn into_partial(self) -> Message {
+        let completed = self.slots.into_iter().filter(|slot| slot.completed.is_some()).collect();
+        let (calls, native) = calls_of(&self.provider, self.carried, completed);
+        Message::Assistant { text: self.text, calls, native }
     }
 }
 
 impl PartialCall {
+    /// True if the text is the name of the call, or a further piece of it.
+    fn is_named_by(&self, text: &str, ids: &CallIds) -> bool {
+        let is_piece = || !ids.offers(text) && ids.offers_longer(&format!("{}{text}", self.name));
+        self.name.is_empty() || self.arguments.is_empty() && is_piece()
+    }
+
     fn is_whole(&self) -> bool {
         is_whole_object(&self.arguments.clone().into_json_text())
     }
 
+    fn tell(&mut self, index: usize, events: EventSink<'_>) {
+        if !self.name.is_empty() && !std::mem::replace(&mut self.is_told, true) {
+            events(ReplyEvent::CallStarted { index, id: self.id.clone(), name: self.name.clone() });
+        }
+    }
+
     /// The call with the arguments received so far.
-    fn into_call(self) -> ToolCall {
-        let Self { id, name, arguments, completed, index: _, given_id: _ } = self;
-        completed.unwrap_or_else(|| ToolCall { id, name, arguments: arguments.into_json_text() })
+    fn into_call(self) -> (ToolCall, Carried) {
+        let Self { id, name, arguments, completed, carried, .. } = self;
+        (completed.unwrap_or_else(|| ToolCall { id, name, arguments: arguments.into_json_text() }), carried)
     }
 }

@@ -1,4 +1,6 @@
 //! The chat-completions format in both directions: transcript to request bytes, reply bytes to reply.
+//!
+//! The file is long because all tests share the helpers for one format.
 
 use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
 use longhaul_shared::domain::ToolCall;
@@ -7,14 +9,30 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     CacheSpan, FinishReason, Message, PromptCache, ReplyEvent, RequestFiles, ToolChoice, Usage,
+    lenient::Members,
+    reader::{Assembler as _, read_event, read_whole},
     testing::{
-        ODD_ARGUMENTS, call, completed, error_inside, files, ids, request, result, stored, told_text, tool, with_files,
+        ODD_ARGUMENTS, call, completed, error_inside, event, files, ids, request, result, stored, told_text, tool,
+        with_files,
     },
 };
 
+/// The request's bytes for a server that knows the older limit.
+fn request_body(request: &ModelRequest<'_>, limit: OutputLimit) -> Result<Vec<u8>, ModelError> {
+    wire::request_body(request, Server { provider: "p", model: "m", limit })
+}
+
+fn reply() -> Reply {
+    reply_of("p")
+}
+
+fn reply_of(provider: &str) -> Reply {
+    Reply::new(provider, ids(&[]))
+}
+
 fn body(spec: &ModelSpec, messages: &[Message]) -> String {
     let messages = stored(messages);
-    let bytes = wire::request_body(&request(spec, &messages, &[]), "m", OutputLimit::MaxTokens).unwrap();
+    let bytes = request_body(&request(spec, &messages, &[]), OutputLimit::MaxTokens).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
@@ -22,9 +40,9 @@ fn body(spec: &ModelSpec, messages: &[Message]) -> String {
 fn stream(chunks: &[&str]) -> (Result<ModelReply, ModelError>, Vec<ReplyEvent>) {
     let mut events = Vec::new();
     let mut hear = |event| events.push(event);
-    let mut assembler = Assembler::new(ids(&[]));
+    let mut assembler = reply();
     for chunk in chunks {
-        if let Err(error) = assembler.read(chunk.as_bytes(), error_inside, &mut hear) {
+        if let Err(error) = read_event(&mut assembler, &event(chunk), error_inside, &mut hear) {
             return (Err(error.after(assembler.into_partial())), events);
         }
     }
@@ -71,7 +89,7 @@ fn tools_are_sent_by_name_whatever_their_order() {
     let spec = ModelSpec { stream: false, ..ModelSpec::default() };
     let messages = stored(&[Message::user("x")]);
     let sent = |tools: &[longhaul_sdk::ToolSpec]| {
-        wire::request_body(&request(&spec, &messages, tools), "m", OutputLimit::MaxTokens).unwrap()
+        request_body(&request(&spec, &messages, tools), OutputLimit::MaxTokens).unwrap()
     };
     let one = sent(&[tool("b"), tool("a")]);
     assert_eq!(one, sent(&[tool("a"), tool("b")]));
@@ -89,7 +107,7 @@ fn parameters_go_under_the_names_the_server_knows() {
     let spec = ModelSpec { max_output_tokens: Some(9), effort: Some(Effort::High), ..ModelSpec::default() };
     let messages = stored(&[Message::user("x")]);
     let sent = |spec: &ModelSpec, limit| -> Value {
-        serde_json::from_slice(&wire::request_body(&request(spec, &messages, &[]), "m", limit).unwrap()).unwrap()
+        serde_json::from_slice(&request_body(&request(spec, &messages, &[]), limit).unwrap()).unwrap()
     };
     let newer = sent(&spec, OutputLimit::of_host("api.openai.com"));
     assert_eq!((&newer["max_completion_tokens"], newer.get("max_tokens")), (&json!(9), None));
@@ -107,7 +125,7 @@ fn parameters_go_under_the_names_the_server_knows() {
     assert_eq!((&told["seed"], &told["reasoning_effort"]), (&json!(1), &json!("max")));
 
     let taken = ModelSpec { extra: [("messages".to_owned(), json!([]))].into(), ..spec };
-    let refused = wire::request_body(&request(&taken, &messages, &[]), "m", OutputLimit::MaxTokens).unwrap_err();
+    let refused = request_body(&request(&taken, &messages, &[]), OutputLimit::MaxTokens).unwrap_err();
     assert_eq!(refused.class(), FailureClass::Permanent);
 }
 
@@ -118,7 +136,7 @@ fn tool_choice_is_sent_only_with_tools() {
     let tools = [tool("a")];
     let sent = |tools, choice| -> Value {
         let request = ModelRequest { tool_choice: choice, ..request(&spec, &messages, tools) };
-        serde_json::from_slice(&wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()).unwrap()
+        serde_json::from_slice(&request_body(&request, OutputLimit::MaxTokens).unwrap()).unwrap()
     };
     assert_eq!(sent(&tools, ToolChoice::Required)["tool_choice"], "required");
     assert_eq!(sent(&tools, ToolChoice::Named("a"))["tool_choice"]["function"]["name"], "a");
@@ -129,8 +147,8 @@ fn tool_choice_is_sent_only_with_tools() {
 #[test]
 fn invalid_arguments_are_wrapped_in_an_object() {
     let broken = Message::Assistant { text: "t".into(), calls: vec![call("c", "f", "{\"a\": ")], native: None };
-    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[broken])).unwrap();
-    let arguments = sent["messages"][0]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[Message::user("x"), broken])).unwrap();
+    let arguments = sent["messages"][1]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
     assert_eq!(serde_json::from_str::<Value>(arguments).unwrap(), json!({ "INVALID_JSON": "{\"a\": " }));
 }
 
@@ -159,7 +177,7 @@ fn a_whole_reply_is_read() {
         ]}}],
         "usage": { "prompt_tokens": 5, "completion_tokens": 7, "prompt_tokens_details": { "cached_tokens": 4 } } });
     let mut events = Vec::new();
-    let reply = wire::read_reply(body.to_string().as_bytes(), ids(&[]), error_inside).unwrap();
+    let reply = read_whole(reply(), body.to_string().as_bytes(), error_inside).unwrap();
     let reply = reply.finish(Some("r".into()), &mut |event| events.push(event)).unwrap();
     let calls = reply.message.calls();
     assert_eq!(calls[0], call("a", "f", ODD_ARGUMENTS));
@@ -177,7 +195,7 @@ fn a_whole_reply_is_read() {
 #[test]
 fn unusable_reply_fails_with_its_class_and_code() {
     let read = |body: &str| {
-        wire::read_reply(body.as_bytes(), ids(&[]), error_inside).and_then(|reply| reply.finish(None, &mut |_| {}))
+        read_whole(reply(), body.as_bytes(), error_inside).and_then(|reply| reply.finish(None, &mut |_| {}))
     };
     let class_and_code = |body: &str| {
         let error = read(body).unwrap_err();
@@ -233,10 +251,10 @@ fn call_is_complete_only_when_next_begins() {
         r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":""}}]}}]}"#;
     let last = r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#;
     let mut events = Vec::new();
-    let mut assembler = Assembler::new(ids(&[]));
+    let mut assembler = reply();
     let mut counts = Vec::new();
     for chunk in [first, second, last] {
-        assembler.read(chunk.as_bytes(), error_inside, &mut |event| events.push(event)).unwrap();
+        read_event(&mut assembler, &event(chunk), error_inside, &mut |event| events.push(event)).unwrap();
         counts.push(completed(&events).len());
     }
     assert_eq!(counts, [0, 1, 2]);
@@ -389,7 +407,7 @@ fn a_streamed_refusal_is_permanent() {
 
 #[test]
 fn reasoning_beside_the_completion_counts_as_output() {
-    let usage = |text: &str| serde_json::from_str::<wire::WireUsage>(text).unwrap().into_usage();
+    let usage = |text: &str| wire::usage(Members::read(text.as_bytes()).unwrap());
     for (reported, output) in [
         (
             r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"completion_tokens_details":{"reasoning_tokens":5}}"#,
@@ -422,7 +440,7 @@ fn granted_limit_replaces_every_other() {
         };
         let messages = stored(&[Message::user("x")]);
         let request = ModelRequest { max_output_tokens: Some(70), ..request(&spec, &messages, &[]) };
-        let body: Value = serde_json::from_slice(&wire::request_body(&request, "m", limit).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&request_body(&request, limit).unwrap()).unwrap();
         (body["max_tokens"].as_u64(), body["max_completion_tokens"].as_u64())
     };
     assert_eq!(limits(json!({}), wire::OutputLimit::MaxTokens), (Some(70), None));
@@ -437,7 +455,7 @@ fn files_are_parts_and_follow_the_results_of_calls() {
     let (spec, messages, (_, bytes)) = (ModelSpec::default(), stored(&with_files()), files());
     let sent = |files: &RequestFiles| {
         let request = ModelRequest { files, ..request(&spec, &messages, &[]) };
-        wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()
+        request_body(&request, OutputLimit::MaxTokens).unwrap()
     };
     let body = String::from_utf8(sent(&bytes)).unwrap();
     let expected = [
@@ -450,12 +468,13 @@ fn files_are_parts_and_follow_the_results_of_calls() {
         r#"{"id":"c2","type":"function","function":{"name":"draw","arguments":"{}"}}]},"#,
         r#"{"role":"tool","tool_call_id":"c1","content":"drawn\n[file p.png, image/png, 3 bytes]"},"#,
         r#"{"role":"tool","tool_call_id":"c2","content":"drawn\n[file q.pdf, application/pdf, 4 bytes]"},"#,
+        r#"{"role":"assistant","content":"[The files of these results follow.]"},"#,
         r#"{"role":"user","content":["#,
         r#"{"type":"text","text":"From the result of call c1 of draw: [file p.png, image/png, 3 bytes]"},"#,
         r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}},"#,
         r#"{"type":"text","text":"From the result of call c2 of draw: [file q.pdf, application/pdf, 4 bytes]"},"#,
-        r#"{"type":"file","file":{"filename":"q.pdf","file_data":"data:application/pdf;base64,JVBERg=="}}]},"#,
-        r#"{"role":"user","content":"go on"}]"#,
+        r#"{"type":"file","file":{"filename":"q.pdf","file_data":"data:application/pdf;base64,JVBERg=="}},"#,
+        r#"{"type":"text","text":"go on"}]}]"#,
     ]
     .concat();
     assert!(body.contains(&expected), "{body}");
@@ -464,7 +483,7 @@ fn files_are_parts_and_follow_the_results_of_calls() {
     let described: Value = serde_json::from_slice(&sent(&bytes)).unwrap();
     let text = "see\n[file p.png, image/png, 3 bytes]\n[file q.pdf, application/pdf, 4 bytes]\n[file r.csv, text/csv, 3 bytes]";
     assert_eq!(described["messages"][0], json!({"role": "user", "content": text}));
-    assert_eq!(described["messages"].as_array().unwrap().len(), 5);
+    assert_eq!(described["messages"].as_array().unwrap().len(), 6, "no files follow");
 }
 
 #[test]
@@ -472,7 +491,7 @@ fn cache_key_is_sent_for_conversations() {
     let (spec, messages) = (ModelSpec::default(), stored(&[Message::user("x")]));
     let sent = |spec: &ModelSpec, cache| -> Value {
         let request = ModelRequest { cache, ..request(spec, &messages, &[]) };
-        serde_json::from_slice(&wire::request_body(&request, "m", OutputLimit::MaxTokens).unwrap()).unwrap()
+        serde_json::from_slice(&request_body(&request, OutputLimit::MaxTokens).unwrap()).unwrap()
     };
     let of = |span| Some(PromptCache { key: "sess_1", span });
     assert_eq!(sent(&spec, of(CacheSpan::Conversation))["prompt_cache_key"], "sess_1");
@@ -490,4 +509,207 @@ fn cache_key_is_sent_to_known_servers() {
     for host in ["api.groq.com", "127.0.0.1", "api.openai.com.example"] {
         assert!(!takes_cache_key(host), "{host}");
     }
+}
+
+/// The messages of a request, by role and with their text.
+fn sent(messages: &[Message]) -> Vec<(String, String)> {
+    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), messages)).unwrap();
+    let text =
+        |message: &Value| message["content"].as_str().map_or_else(|| message["content"].to_string(), str::to_owned);
+    let messages = sent["messages"].as_array().unwrap();
+    messages.iter().map(|message| (message["role"].as_str().unwrap().to_owned(), text(message))).collect()
+}
+
+#[test]
+fn order_of_messages_is_one_that_strict_servers_take() {
+    let called = || Message::Assistant { text: String::new(), calls: vec![call("c", "f", "{}")], native: None };
+    let pairs =
+        |of: &[(&str, &str)]| of.iter().map(|(role, text)| ((*role).into(), (*text).into())).collect::<Vec<_>>();
+    let system = sent(&[Message::system("one"), Message::system("two"), Message::user("a"), Message::system("three")]);
+    assert_eq!(system, pairs(&[("system", "one\n\ntwo"), ("user", "a\n\nthree")]));
+    let noted = sent(&[Message::user("a"), called(), result("c", "r", false), Message::notice("n")]);
+    assert_eq!(noted, pairs(&[("user", "a"), ("assistant", "null"), ("tool", "r\n\nn")]));
+    let said = sent(&[Message::user("a"), called(), result("c", "r", false), Message::user("b"), Message::notice("n")]);
+    let ended = ("assistant", "[This turn ended here.]");
+    assert_eq!(said[3..], pairs(&[ended, ("user", "b\n\nn")]));
+    let replies = sent(&[Message::assistant("x"), Message::assistant("y"), called()]);
+    assert_eq!(replies, pairs(&[("user", "[The conversation begins.]"), ("assistant", "x\n\ny")]));
+}
+
+#[test]
+fn what_a_provider_wants_back_is_sent_back() {
+    let signature = json!({ "google": { "thought_signature": "c2ln" } });
+    let (first, second) =
+        (json!({ "reasoning_content": "be" }), json!({ "reasoning_content": "cause", "refusal": null }));
+    let third = json!({ "tool_calls": [{ "index": 0, "id": "c", "function": { "name": "f", "arguments": "{}", "x": 1 },
+        "extra_content": signature }] });
+    let chunks = [first, second, third].map(|delta| json!({ "choices": [{ "delta": delta }] }).to_string());
+    let end = r#"{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}"#;
+    let (reply, _) = stream(&[&chunks[0], &chunks[1], &chunks[2], end]);
+    let message = reply.unwrap().message;
+    let sent: Value =
+        serde_json::from_str(&body(&ModelSpec::default(), &[Message::user("go"), message.clone()])).unwrap();
+    let sent = &sent["messages"][1];
+    assert_eq!(sent["reasoning_content"], "because");
+    assert_eq!(sent["tool_calls"][0]["extra_content"], signature);
+    assert_eq!(sent["tool_calls"][0]["function"], json!({ "name": "f", "arguments": "{}", "x": 1 }));
+    let messages = stored(&[Message::user("go"), message]);
+    let server = Server { provider: "another", model: "m", limit: OutputLimit::MaxTokens };
+    let other = wire::request_body(&request(&ModelSpec::default(), &messages, &[]), server).unwrap();
+    assert!(!String::from_utf8(other).unwrap().contains("because"), "another provider may refuse it");
+
+    let whole = json!({ "choices": [{ "message": { "content": [
+        { "type": "thinking", "thinking": [{ "type": "text", "text": "why" }] }, { "type": "text", "text": "so" },
+    ] } }] });
+    let reply = read_whole(reply_of("p"), whole.to_string().as_bytes(), error_inside).unwrap();
+    assert_eq!(reply.text, "so");
+    let message = reply.finish(None, &mut |_| {}).unwrap().message;
+    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[Message::user("go"), message])).unwrap();
+    assert_eq!(sent["messages"][1]["content"], whole["choices"][0]["message"]["content"]);
+}
+
+#[test]
+fn reasoning_in_the_text_is_kept_apart() {
+    let piece = |text: &str| json!({ "choices": [{ "delta": { "content": text } }] }).to_string();
+    let end = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+    let (reply, events) = stream(&[&piece("<thi"), &piece("nk>why"), &piece("</think>\n\n{\"a\""), &piece(":1}"), end]);
+    let message = reply.unwrap().message;
+    assert_eq!((&*message.text(), told_text(&events).as_str()), ("{\"a\":1}", "{\"a\":1}"));
+    let written = "<think>why</think>\n\n{\"a\":1}";
+    assert_eq!(sent(&[Message::user("go"), message])[1].1, written, "it goes back as it was written");
+    let whole = json!({ "choices": [{ "message": { "content": "why\n</think>\n\nso" } }] });
+    let reply = read_whole(reply_of("p"), whole.to_string().as_bytes(), error_inside).unwrap();
+    assert_eq!(reply.text, "so", "the opening tag was in the prompt");
+    let (cut, _) = stream(&[&piece("<think>why"), end]);
+    assert!(matches!(cut, Err(ModelError::Empty)), "reasoning alone is no answer");
+}
+
+#[test]
+fn calls_are_read_however_they_are_marked() {
+    let f = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
+    let ways: [(&str, &[Value]); 4] = [
+        (
+            "the name after the id",
+            &[
+                json!({ "index": 0, "id": "a", "function": { "arguments": "" } }),
+                json!({ "index": 0, "function": f("mcp__t__echo", "") }),
+                json!({ "index": 0, "function": { "arguments": "{\"x\":1}" } }),
+            ],
+        ),
+        (
+            "arguments under another index",
+            &[
+                json!({ "index": 0, "id": "a", "function": f("mcp__t__echo", "") }),
+                json!({ "index": 1, "function": { "arguments": "{\"x\"" } }),
+                json!({ "index": 2, "function": { "arguments": ":1}" } }),
+            ],
+        ),
+        (
+            "the name in three pieces",
+            &[
+                json!({ "index": 0, "id": "a", "function": f("mcp_", "") }),
+                json!({ "index": 0, "function": f("_t__", "") }),
+                json!({ "index": 0, "function": f("echo", "{\"x\":1}") }),
+            ],
+        ),
+        (
+            "odd items beside it",
+            &[Value::Null, json!({ "index": null, "id": "a", "function": f("mcp__t__echo", "{\"x\":1}") }), json!([])],
+        ),
+    ];
+    let tools = [tool("mcp__t__echo"), tool("mcp__t__add")];
+    for (way, deltas) in ways {
+        let mut assembler = Reply::new("p", CallIds::new(&request(&ModelSpec::default(), &[], &tools)));
+        for delta in deltas {
+            let chunk = json!({ "choices": [{ "index": null, "delta": { "tool_calls": [delta] } }] });
+            read_event(&mut assembler, &event(&chunk.to_string()), error_inside, &mut |_| {}).expect(way);
+        }
+        assembler.done();
+        let reply = assembler.finish(None, &mut |_| {}).expect(way);
+        assert_eq!(reply.message.calls(), [call("a", "mcp__t__echo", r#"{"x":1}"#)], "{way}");
+    }
+}
+
+#[test]
+fn only_a_known_end_is_an_end() {
+    let ended = |reason: &str| {
+        let text = r#"{"choices":[{"delta":{"content":"The answer is"}}]}"#;
+        let end = json!({ "choices": [{ "delta": {}, "finish_reason": reason }] }).to_string();
+        stream(&[text, &end]).0
+    };
+    for limit in ["MAX_TOKENS", "model_length", "max_output_tokens"] {
+        assert_eq!(ended(limit).unwrap().finish, FinishReason::Length, "{limit}");
+    }
+    for complete in ["STOP", "eos_token", "COMPLETE"] {
+        assert_eq!(ended(complete).unwrap().finish, FinishReason::Stop, "{complete}");
+    }
+    for torn in ["error", "network_error", "abort", "something_new"] {
+        let error = ended(torn).unwrap_err();
+        assert_eq!((error.class(), error.code()), (FailureClass::Transient, FailureCode::MODEL_STREAM_CUT), "{torn}");
+        assert!(error.to_failure().summary.contains(torn));
+    }
+    assert_eq!(ended("SAFETY").unwrap_err().code(), FailureCode::MODEL_REFUSAL);
+    assert!(matches!(ended("MALFORMED_FUNCTION_CALL"), Err(ModelError::BadCall { .. })));
+    let inside = r#"{"choices":[{"delta":{"content":""},"error":{"code":"x","message":"provider died"},"finish_reason":"error"}]}"#;
+    let error = stream(&[inside]).0.unwrap_err();
+    assert_eq!(error.class(), FailureClass::Transient);
+    assert!(error.to_failure().summary.contains("provider died"), "{error:?}");
+}
+
+#[test]
+fn fields_that_carry_no_answer_void_no_reply() {
+    let (reply, _) = stream(&[
+        r#"{"model":7,"choices":[{"index":null,"delta":{"content":"a"}},null],"usage":{"prompt_tokens":10.0,"completion_tokens":"3"}}"#,
+        r#"{"choices":[{"delta":null,"finish_reason":"stop","logprobs":[]}],"usage":{"prompt_tokens":0,"completion_tokens":0}}"#,
+        r#"{"choices":null,"usage":[]}"#,
+    ]);
+    let reply = reply.unwrap();
+    let usage = Usage { input_tokens: Some(10), output_tokens: Some(3), ..Usage::default() };
+    assert_eq!((reply.message, reply.usage), (Message::assistant("a"), usage));
+}
+
+#[test]
+fn names_are_sent_back_as_apis_take_them() {
+    let names = ["multi_tool_use.parallel", "ä b", "", &"x".repeat(70)];
+    let calls = names.iter().map(|name| call("c", name, "{}")).collect();
+    let odd = Message::Assistant { text: String::new(), calls, native: None };
+    let sent: Value = serde_json::from_str(&body(&ModelSpec::default(), &[Message::user("go"), odd])).unwrap();
+    let sent = sent["messages"][1]["tool_calls"].as_array().unwrap();
+    let sent: Vec<_> = sent.iter().map(|call| call["function"]["name"].as_str().unwrap()).collect();
+    assert_eq!(sent, ["multi_tool_use_parallel", "__b", "_", &"x".repeat(64)]);
+}
+
+#[test]
+fn default_field_can_be_left_out() {
+    let extra = [("stream_options".to_owned(), Value::Null), ("seed".to_owned(), json!(1))].into();
+    let spec = ModelSpec { stream: true, extra, ..ModelSpec::default() };
+    let sent: Value = serde_json::from_str(&body(&spec, &[Message::user("x")])).unwrap();
+    assert_eq!((sent.get("stream_options"), &sent["stream"], &sent["seed"]), (None, &json!(true), &json!(1)));
+}
+
+#[test]
+fn window_is_read_from_the_list_of_models() {
+    let list =
+        json!({ "data": [{ "id": "a", "max_model_len": 8192 }, null, { "id": "b", "context_length": "4096" }, {}] });
+    let of = |model| wire::listed_window(list.to_string().as_bytes(), model);
+    assert_eq!((of("a"), of("b"), of("c")), (Some(8_192), Some(4_096), None));
+    assert_eq!(
+        wire::listed_window(br#"{"data":[{"id":"x","context_window":100}]}"#, "default"),
+        Some(100),
+        "the only one"
+    );
+    let url = |base| models_url(completions_url(base_url(base).unwrap())).to_string();
+    assert_eq!(url("http://h/api/v1/chat/completions"), "http://h/api/v1/models");
+    assert_eq!(url("http://h"), "http://h/v1/models");
+}
+
+#[test]
+fn content_is_read_from_string_parts_or_null() {
+    let content = |json: &str| {
+        let raw = serde_json::value::RawValue::from_string(json.into()).unwrap();
+        wire::content(Some(&raw)).unwrap().into_prose()
+    };
+    assert_eq!(content(r#""a""#), "a");
+    assert_eq!(content(r#"[{"type":"text","text":"a"},{"type":"image"},null,{"type":"text","text":"b"}]"#), "ab");
+    assert_eq!(content("null"), "");
 }

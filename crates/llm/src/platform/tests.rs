@@ -63,6 +63,7 @@ fn tool() -> ToolSpec {
         effect: ToolEffect::SideEffect,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }
 }
 

@@ -14,7 +14,8 @@ use crate::{
     FinishReason, Message, ModelError, ModelReply, ModelRequest, Usage,
     body::Body,
     calls::{CallIds, arguments_or_empty, is_whole_object},
-    openai::wire::{OutputLimit, WireAnswerCall, WireChoice, malformed, with_reasoning},
+    openai::wire::{OutputLimit, with_reasoning},
+    reader::malformed,
     wire_text::WireText,
 };
 
@@ -117,6 +118,7 @@ fn wire_message(message: &Message, format: RequestFormat) -> WireMessage<'_> {
     };
     let (role, tool_call_id) = match message {
         Message::Given { speaker, .. } => (speaker.as_str(), None),
+        Message::Notice { .. } => ("user", None),
         Message::Tool { call_id, .. } => (message.role(), Some(call_id.as_str())),
         Message::System { .. } | Message::User { .. } | Message::Assistant { .. } => (message.role(), None),
     };
@@ -145,6 +147,31 @@ struct WireReply {
 #[derive(Deserialize)]
 struct WireIncomplete {
     reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireChoice {
+    message: Option<WireAnswer>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswer {
+    content: Option<Box<RawValue>>,
+    refusal: Option<WireText>,
+    tool_calls: Option<Vec<WireAnswerCall>>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerCall {
+    id: Option<String>,
+    function: Option<WireAnswerFunction>,
+}
+
+#[derive(Deserialize)]
+struct WireAnswerFunction {
+    name: Option<String>,
+    arguments: Option<Box<RawValue>>,
 }
 
 /// An item of `output`: a message, or a call as newer servers list it.

@@ -111,12 +111,16 @@ fn message_value(message: &Arc<Message>) -> Value {
         .collect();
     let (name, call_id, is_error) = match message.as_ref() {
         Message::Tool { name, call_id, is_error, .. } => (name.as_str(), call_id.as_str(), *is_error),
-        Message::System { .. } | Message::User { .. } | Message::Given { .. } | Message::Assistant { .. } => {
-            ("", "", false)
-        }
+        Message::System { .. }
+        | Message::User { .. }
+        | Message::Notice { .. }
+        | Message::Given { .. }
+        | Message::Assistant { .. } => ("", "", false),
     };
+    // A notice is a user's message, as providers get it.
+    let role = if matches!(**message, Message::Notice { .. }) { "user" } else { message.role() };
     Value::from_pairs([
-        ("role", Value::from(message.role())),
+        ("role", Value::from(role)),
         ("text", message.text().into_owned().into()),
         ("calls", calls),
         ("name", name.into()),

@@ -27,6 +27,7 @@ async fn ask_with(
         effect: ToolEffect::ReadOnly,
         latent_output: None,
         is_strict: false,
+        mended: None,
     }];
     let request = ModelRequest {
         tenant: TenantId(Uuid::nil()),

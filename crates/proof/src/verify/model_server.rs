@@ -164,7 +164,8 @@ impl Question {
         for message in request.messages() {
             match message["role"].as_str() {
                 Some("user") => {
-                    if let Some(number) = marked_number(&message.to_string()) {
+                    // Messages in a row are sent as one.
+                    for number in marked_numbers(&message.to_string()) {
                         before.push(number);
                         turn = 0;
                     }
@@ -187,9 +188,14 @@ fn remembered_number(request: &Captured) -> Option<i64> {
     number_after(user["content"].as_str()?, REMEMBERED_INPUT)
 }
 
-/// The number after the mark in a text.
+/// The number after the first mark in a text.
 pub(super) fn marked_number(text: &str) -> Option<i64> {
     number_after(text, MARK)
+}
+
+/// The numbers after all marks in a text.
+fn marked_numbers(text: &str) -> impl Iterator<Item = i64> {
+    text.match_indices(MARK).filter_map(|(at, _)| marked_number(&text[at..]))
 }
 
 fn number_after(text: &str, mark: &str) -> Option<i64> {
@@ -260,5 +266,7 @@ mod tests {
         assert_eq!(marked_number("\"content\":\"verify execution 17\""), Some(17));
         assert_eq!(marked_number("verify execution x"), None);
         assert_eq!(marked_number("nothing"), None);
+        let joined: Vec<i64> = marked_numbers("verify execution 35\\n\\nverify execution 45").collect();
+        assert_eq!(joined, [35, 45]);
     }
 }

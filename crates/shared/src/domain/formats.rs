@@ -6,7 +6,8 @@
 /// | format | change |
 /// |---|---|
 /// | 1 | first format |
-pub const JOURNAL_FORMAT: u8 = 1;
+/// | 2 | messages of the role `notice`, `NativeFormat::OpenAi`, paused turns |
+pub const JOURNAL_FORMAT: u8 = 2;
 
 /// Returns the requirement that a worker must satisfy to continue a journal of `format`.
 /// Format 1 is read by every worker.

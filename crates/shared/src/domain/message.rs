@@ -25,6 +25,8 @@ pub enum Message {
         /// At least one.
         parts: Vec<Part>,
     },
+    /// What the loop tells the model: about a limit, an empty reply, what a child has found.
+    Notice { text: String },
     /// A message of the caller's own conversation that fits no other role: several texts, or a tool's output.
     Given {
         /// The role, as the caller names it.
@@ -69,6 +71,10 @@ impl Message {
         Self::User { parts: vec![Part::Text(text.into())] }
     }
 
+    pub fn notice(text: impl Into<String>) -> Self {
+        Self::Notice { text: text.into() }
+    }
+
     pub fn system(text: impl Into<String>) -> Self {
         Self::System { text: text.into() }
     }
@@ -106,7 +112,9 @@ impl Message {
                 let described = files.iter().map(FileRef::description);
                 std::iter::once(text.clone()).chain(described).collect::<Vec<_>>().join("\n").into()
             }
-            Self::System { text } | Self::Assistant { text, .. } | Self::Tool { text, .. } => text.into(),
+            Self::System { text } | Self::Notice { text } | Self::Assistant { text, .. } | Self::Tool { text, .. } => {
+                text.into()
+            }
         }
     }
 
@@ -115,7 +123,7 @@ impl Message {
         let (parts, files): (&[Part], &[FileRef]) = match self {
             Self::User { parts } => (parts, &[]),
             Self::Tool { files, .. } => (&[], files),
-            Self::System { .. } | Self::Given { .. } | Self::Assistant { .. } => (&[], &[]),
+            Self::System { .. } | Self::Notice { .. } | Self::Given { .. } | Self::Assistant { .. } => (&[], &[]),
         };
         parts.iter().filter_map(Part::file).chain(files)
     }
@@ -125,7 +133,9 @@ impl Message {
     pub fn calls(&self) -> &[ToolCall] {
         match self {
             Self::Assistant { calls, .. } => calls,
-            Self::System { .. } | Self::User { .. } | Self::Given { .. } | Self::Tool { .. } => &[],
+            Self::System { .. } | Self::User { .. } | Self::Notice { .. } | Self::Given { .. } | Self::Tool { .. } => {
+                &[]
+            }
         }
     }
 
@@ -135,6 +145,7 @@ impl Message {
         match self {
             Self::System { .. } => "system",
             Self::User { .. } => "user",
+            Self::Notice { .. } => "notice",
             Self::Given { .. } => "given",
             Self::Assistant { .. } => "assistant",
             Self::Tool { .. } => "tool",
@@ -288,6 +299,9 @@ pub fn estimate_tokens(bytes: usize) -> u64 {
 pub struct NativeBlocks {
     /// The blocks' wire format; other formats ignore the blocks and use text and calls.
     pub format: NativeFormat,
+    /// The provider that wrote them, if others of the format may refuse them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
     /// The JSON text of each block, in order, sent back unchanged.
     pub blocks: Vec<String>,
 }
@@ -298,6 +312,9 @@ pub struct NativeBlocks {
 pub enum NativeFormat {
     /// Content blocks of Anthropic's messages API.
     Anthropic,
+    /// Members of a chat-completions message beside text and calls, then those of each call.
+    #[serde(rename = "openai")]
+    OpenAi,
 }
 
 #[cfg(test)]
@@ -320,13 +337,16 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let native = proptest::option::of(
-            any::<Vec<String>>().prop_map(|blocks| NativeBlocks { format: NativeFormat::Anthropic, blocks }),
-        );
+        let native = proptest::option::of(any::<Vec<String>>().prop_map(|blocks| NativeBlocks {
+            format: NativeFormat::Anthropic,
+            provider: None,
+            blocks,
+        }));
         let assistant = (any::<String>(), proptest::collection::vec(call(), 0..4), native);
         let tool = (any::<(String, String, String, bool)>(), proptest::collection::vec(file(), 0..3));
         prop_oneof![
             any::<String>().prop_map(Message::system),
+            any::<String>().prop_map(Message::notice),
             proptest::collection::vec(part(), 1..5).prop_map(|parts| Message::User { parts }),
             any::<(String, Vec<String>)>().prop_map(|(speaker, parts)| Message::Given { speaker, parts }),
             assistant.prop_map(|(text, calls, native)| Message::Assistant { text, calls, native }),
@@ -354,7 +374,11 @@ mod tests {
     fn message_survives_its_stored_bytes() {
         let call =
             ToolCall { id: "a".into(), name: "f".into(), arguments: r#"{"n":1e2,"n":-0.0,"s":"\ud800"}"#.into() };
-        let native = NativeBlocks { format: NativeFormat::Anthropic, blocks: vec![r#"{"type": "thinking"}"#.into()] };
+        let native = NativeBlocks {
+            format: NativeFormat::Anthropic,
+            provider: None,
+            blocks: vec![r#"{"type": "thinking"}"#.into()],
+        };
         let file = FileRef { hash: "ab".into(), media_type: "image/png".into(), bytes: 7, id: None, name: None };
         let tool = |is_error| Message::Tool {
             call_id: "a".into(),

@@ -26,7 +26,7 @@ impl Exchange {
         match message {
             Message::User { .. } | Message::Given { .. } => self.said.push(message.text().into_owned()),
             Message::Assistant { text, .. } if !text.trim().is_empty() => self.answer.clone_from(text),
-            Message::Assistant { .. } | Message::System { .. } | Message::Tool { .. } => {}
+            Message::Assistant { .. } | Message::Notice { .. } | Message::System { .. } | Message::Tool { .. } => {}
         }
     }
 

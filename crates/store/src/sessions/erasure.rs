@@ -25,9 +25,14 @@ pub(super) fn tombstone(erased: Option<&Message>) -> Result<Vec<u8>, StoreError>
     let message = match erased {
         Some(Message::Assistant { .. }) => Message::assistant(ERASED),
         // A system prompt is a user's, too: the next message brings a new one.
-        Some(Message::System { .. } | Message::User { .. } | Message::Given { .. } | Message::Tool { .. }) | None => {
-            Message::user(ERASED)
-        }
+        Some(
+            Message::System { .. }
+            | Message::User { .. }
+            | Message::Notice { .. }
+            | Message::Given { .. }
+            | Message::Tool { .. },
+        )
+        | None => Message::user(ERASED),
     };
     message.to_bytes().map_err(|error| StoreError::Corrupt(error.to_string()))
 }

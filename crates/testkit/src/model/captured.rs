@@ -89,6 +89,13 @@ impl Captured {
         self.messages().last().map(text_of).unwrap_or_default()
     }
 
+    /// What was said last: the last paragraph of the last message, because several messages in a row are sent as one.
+    #[must_use]
+    pub fn last_said(&self) -> String {
+        let text = self.last_text();
+        text.rsplit_once("\n\n").map_or(text.as_str(), |(_, last)| last).to_owned()
+    }
+
     /// Names of the tools it offers.
     #[must_use]
     pub fn tools(&self) -> Vec<&str> {

@@ -52,13 +52,28 @@ pub(super) fn violations(request: &Captured, caps: &Caps) -> Vec<String> {
 fn check_tools(request: &Captured, found: &mut Vec<String>) {
     let mut names = HashSet::new();
     for name in request.tools() {
-        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+        if !is_name(name) {
             found.push(format!("tool name `{name}` is not allowed"));
         }
         if !names.insert(name) {
             found.push(format!("tool `{name}` is offered twice"));
         }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    (1..=64).contains(&name.len()) && name.chars().all(fits)
+}
+
+/// The order of messages that Mistral's API and the templates of Qwen and Gemma demand. A reply with calls is `calls`.
+fn may_follow(before: &str, role: &str) -> bool {
+    match role {
+        "system" => before.is_empty(),
+        "user" => matches!(before, "" | "system" | "assistant"),
+        "assistant" => matches!(before, "user" | "tool"),
+        "tool" => matches!(before, "calls" | "tool"),
+        _ => true,
     }
 }
 
@@ -89,8 +104,14 @@ struct Transcript<'a> {
 
 impl Transcript<'_> {
     fn openai(&mut self, request: &Captured) {
+        let mut before = "";
         for (at, message) in request.messages().iter().enumerate() {
             let role = message["role"].as_str().unwrap_or_default();
+            let calls = message["tool_calls"].as_array().is_some_and(|calls| !calls.is_empty());
+            if !may_follow(before, role) {
+                self.found.push(format!("message {at} has role `{role}` after `{before}`"));
+            }
+            before = if calls { "calls" } else { role };
             if role == "tool" {
                 self.answer(at, &message["tool_call_id"], &message["content"]);
                 continue;
@@ -107,6 +128,7 @@ impl Transcript<'_> {
                     }
                     for call in calls {
                         self.call(at, &call["id"]);
+                        self.name(at, &call["function"]["name"]);
                         let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
                         let json = serde_json::from_str::<&RawValue>(arguments);
                         if !json.is_ok_and(|json| json.get().starts_with('{')) {
@@ -116,6 +138,9 @@ impl Transcript<'_> {
                 }
                 _ => self.found.push(format!("message {at} has role `{role}` and content {}", message["content"])),
             }
+        }
+        if !matches!(before, "user" | "tool") {
+            self.found.push(format!("the last message has role `{before}`"));
         }
         self.expect_answered(request.messages().len());
         if request.streams() && request.body["stream_options"]["include_usage"] != true {
@@ -200,6 +225,7 @@ impl Transcript<'_> {
                     }
                     ("assistant", "tool_use") => {
                         self.call(at, &part["id"]);
+                        self.name(at, &part["name"]);
                         if !part["input"].is_object() {
                             self.found.push(format!("message {at} holds an input that is no object"));
                         }
@@ -210,6 +236,12 @@ impl Transcript<'_> {
             }
         }
         self.expect_answered(request.messages().len());
+    }
+
+    fn name(&mut self, at: usize, name: &Value) {
+        if !name.as_str().is_some_and(is_name) {
+            self.found.push(format!("message {at} holds a call of `{name}`"));
+        }
     }
 
     fn call(&mut self, at: usize, id: &Value) {

@@ -33,7 +33,7 @@ pub(super) fn of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) 
 
 fn told_of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
     let (code, status, reason) = match error.root() {
-        ModelError::Unreachable { .. } | ModelError::StreamCut { .. } => {
+        ModelError::Unreachable { .. } | ModelError::StreamCut { .. } | ModelError::Unproven { .. } => {
             (ExecCode::UpstreamUnavailable, UNAVAILABLE, None)
         }
         ModelError::ConnectTimeout { .. }
@@ -45,6 +45,7 @@ fn told_of_model(binding: &Binding, error: &ModelError) -> (Failure, u16) {
         | ModelError::Server { answer, .. }
         | ModelError::InReply { answer }
         | ModelError::ContextTooLong { answer }
+        | ModelError::BadCall { answer }
         | ModelError::RequestRefused { answer } => {
             // An error inside a reply came with status 200.
             let status = answer.status.unwrap_or(200);
