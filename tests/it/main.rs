@@ -26,6 +26,8 @@ mod deploy;
 #[cfg(test)]
 mod docs;
 #[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod files;

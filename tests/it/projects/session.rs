@@ -10,13 +10,11 @@ use crate::{
     support::{api::EVERYDAY, fleet::agent},
 };
 
-/// Text of the last system message of a request that is about the project.
+/// The last text of a request that is about the project.
 fn told(request: &Captured) -> String {
-    let messages = request.messages();
-    let system = messages.iter().filter(|message| message["role"] == "system");
-    let texts = system.filter_map(|message| message["content"].as_str());
-    let parts = texts.flat_map(|text| text.split("\n\n"));
-    parts.filter(|text| text.starts_with("Project\n")).last().unwrap_or_default().to_owned()
+    let texts = request.messages().iter().filter_map(|message| message["content"].as_str());
+    let last = texts.filter_map(|text| text.rfind("Project\n").map(|at| &text[at..])).next_back().unwrap_or_default();
+    last.split("\n\nhow is it?").next().unwrap_or_default().to_owned()
 }
 
 async fn say(service: &Service, session: &str, message: &str) -> Captured {
@@ -25,7 +23,11 @@ async fn say(service: &Service, session: &str, message: &str) -> Captured {
     service.fleet.publisher.wake("interactive", id_of(&sent), None);
     assert_eq!(service.fleet.ended(id_of(&sent)).await["status"], "FINISHED");
     let requests = service.fleet.llm.requests();
-    requests.into_iter().rfind(|request| request.messages().iter().any(|said| said["content"] == message)).unwrap()
+    requests.into_iter().rfind(|request| request.messages().iter().any(|said| ends_with(said, message))).unwrap()
+}
+
+fn ends_with(said: &Value, message: &str) -> bool {
+    said["content"].as_str().is_some_and(|content| content.ends_with(message))
 }
 
 fn result_of(request: &Captured) -> String {

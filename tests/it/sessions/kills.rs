@@ -33,6 +33,8 @@ use crate::{
 fn case_of(request: &Captured) -> (bool, String) {
     let texts = request.messages().iter().filter(|message| message["role"] == "user");
     let last = texts.filter_map(|message| message["content"].as_str()).next_back().unwrap().to_owned();
+    // Messages in a row are sent as one.
+    let last = last.rsplit("\n\n").next().unwrap();
     let (which, case) = last.split_once(' ').unwrap();
     (which == "one", case.to_owned())
 }

@@ -20,7 +20,7 @@ fn hold_first(service: &Service) -> Gate {
     let gate = Gate::new();
     let held = gate.clone();
     service.fleet.llm.answer_with(move |request| {
-        let text = request.last_text();
+        let text = request.last_said();
         if text == "one" {
             reply_events([ev_gate(&held), ev_text("did one")])
         } else {
@@ -126,7 +126,7 @@ async fn interrupt_keeps_the_text_so_far() {
     let service = Service::start().await;
     let gate = Gate::new();
     let held = gate.clone();
-    service.fleet.llm.answer_with(move |request| match request.last_text().as_str() {
+    service.fleet.llm.answer_with(move |request| match request.last_said().as_str() {
         "one" => reply_events([ev_text("first "), ev_text("half"), ev_gate(&held), ev_text(" and more")]),
         text => reply_text(&format!("did {text}")),
     });
@@ -164,7 +164,7 @@ async fn interrupt_answers_the_call_that_waits_for_approval() {
     let mut own = agent_with(&["pay"]);
     own.approvals = serde_json::from_value(json!({ "rules": [{ "tool": "pay", "access": "ask" }] })).unwrap();
     let service = Service::of(Fleet::start().await, own).await;
-    service.fleet.llm.answer_with(|request| match request.last_text().as_str() {
+    service.fleet.llm.answer_with(|request| match request.last_said().as_str() {
         "one" => reply_calls([("pay", json!({ "value": 1 }))]),
         text => reply_text(&format!("did {text}")),
     });
@@ -192,7 +192,7 @@ async fn rollback_leaves_a_note_of_its_effects() {
     let service = Service::of(Fleet::start().await, own).await;
     let gate = Gate::new();
     let held = gate.clone();
-    service.fleet.llm.answer_with(move |request| match (request.replies(), request.last_text().as_str()) {
+    service.fleet.llm.answer_with(move |request| match (request.replies(), request.last_said().as_str()) {
         (0, "one") => reply_calls([("pay", json!({ "value": 1 }))]),
         (1, _) => reply_events([ev_gate(&held), ev_text("paid")]),
         (_, text) => reply_text(&format!("did {text}")),

@@ -82,17 +82,17 @@ async fn set_up_follows_the_seeds_order() {
     let session = service.begin(json!({})).await;
     service.say(&session, "one #books").await;
     let first = sent(&service);
-    assert_eq!(first.iter().map(|(role, _)| role.as_str()).collect::<Vec<_>>(), ["system", "system", "system", "user"]);
-    assert_eq!(first[0].1, "You are patient.\n\ntalk");
-    assert!(first[1].1.starts_with("Memory\nMaterial from earlier conversations"), "{}", first[1].1);
-    assert!(first[1].1.contains("\n\nRecent episodes\n- episode 6\n"), "the last twenty: {}", first[1].1);
-    assert!(first[1].1.ends_with("Relevant memories\n- answer 1 about one #books"), "{}", first[1].1);
-    assert_eq!(first[2].1, "Project\nBooks: close the year.");
+    assert_eq!(first.iter().map(|(role, _)| role.as_str()).collect::<Vec<_>>(), ["system", "user"]);
+    let told = &first[0].1;
+    assert!(told.starts_with("You are patient.\n\ntalk\n\nMemory\nMaterial from earlier conversations"), "{told}");
+    assert!(told.contains("\n\nRecent episodes\n- episode 6\n"), "the last twenty: {told}");
+    let end = "Relevant memories\n- answer 1 about one #books\n\nProject\nBooks: close the year.";
+    assert!(told.ends_with(end), "{told}");
 
     service.say(&session, "two #books").await;
     let second = sent(&service);
-    assert_eq!(second[..4], first, "the prefix stays");
-    assert_eq!(second[4..].len(), 2, "neither memory nor the same project again: {second:?}");
+    assert_eq!(second[..2], first, "the prefix stays");
+    assert_eq!(second[2..].len(), 2, "neither memory nor the same project again: {second:?}");
     assert_eq!(stub.asked(), (1, 2));
 }
 
@@ -104,8 +104,9 @@ async fn project_joins_a_later_message() {
     let session = service.begin(json!({})).await;
     service.say(&session, "one").await;
     service.say(&session, "two #books").await;
-    let roles: Vec<_> = sent(&service).into_iter().map(|(role, _)| role).collect();
-    assert_eq!(roles, ["system", "system", "user", "assistant", "system", "user"]);
+    let sent = sent(&service);
+    assert_eq!(sent.iter().map(|(role, _)| role.as_str()).collect::<Vec<_>>(), ["system", "user", "assistant", "user"]);
+    assert_eq!(sent[3].1, "Project\nBooks: close the year.\n\ntwo #books");
 }
 
 #[tokio::test]
@@ -118,7 +119,8 @@ async fn project_that_is_back_is_sent_again() {
         service.say(&session, message).await;
     }
     let sent = sent(&service);
-    let projects = sent.iter().filter_map(|(_, text)| text.strip_prefix("Project\n")?.split_once(':'));
+    let texts: String = sent.iter().map(|(_, text)| format!("\n{text}")).collect();
+    let projects = texts.split("\nProject\n").skip(1).filter_map(|text| text.split_once(':'));
     let projects: Vec<&str> = projects.map(|(project, _)| project).collect();
     assert_eq!(projects, ["Books", "Rent", "Books"], "a message without a project ends none");
 }
@@ -164,8 +166,8 @@ async fn memory_and_project_are_asked_at_once() {
     let session = service.begin(json!({})).await;
     service.say(&session, "one").await;
     let texts: Vec<String> = sent(&service).into_iter().map(|(_, text)| text).collect();
-    assert!(texts[1].ends_with("\n\nRecent episodes\n- a"), "{}", texts[1]);
-    assert_eq!(texts[2..], ["Project\nb", "one"]);
+    assert!(texts[0].ends_with("\n\nRecent episodes\n- a\n\nProject\nb"), "{}", texts[0]);
+    assert_eq!(texts[1..], ["one"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

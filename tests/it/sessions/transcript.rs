@@ -123,8 +123,8 @@ async fn pruned_executions_leave_their_messages() {
 #[tokio::test]
 async fn failed_message_stays_and_the_next_is_answered() {
     let service = Service::start().await;
-    service.fleet.llm.answer_with(|request| match request.replies() {
-        0 if request.messages().len() == 2 => longhaul_testkit::model::reply_status(400, "no"),
+    service.fleet.llm.answer_with(|request| match request.last_said().as_str() {
+        "bad" => longhaul_testkit::model::reply_status(400, "no"),
         _ => reply_text("better"),
     });
     let _worker = service.fleet.worker();

@@ -24,7 +24,7 @@ use longhaul_store::{
     human_requests::{Decider, NewDecision, Verdict},
 };
 use longhaul_testkit::model::{
-    Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_silent, reply_status, reply_text,
+    Captured, Reply, ev_call, ev_text, reply_calls, reply_events, reply_hang_up, reply_silent, reply_text,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn script(request: &Captured, is_recording: bool) -> Reply {
     match (case_of(request).as_str(), request.replies()) {
         ("child", _) if is_recording => reply_silent(),
         ("child", _) => reply_text("the part is done"),
-        ("backoff", 1) if is_recording => reply_status(429, "slow down"),
+        ("backoff", 1) if is_recording => reply_hang_up(),
         ("failed", _) => reply_text("prose"),
         ("correction", 0) => reply_text("prose"),
         ("correction", 1) | ("backoff" | "budget" | "finished" | "intent-look" | "turns-and-calls", 0) => {
