@@ -52,7 +52,7 @@ async fn window_is_learned_from_the_refusal() {
 }
 
 #[tokio::test]
-async fn window_that_nobody_tells_is_found() {
+async fn untold_window_is_found() {
     let silent = r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#;
     assert!(finishes(true, silent).await <= 4);
 }
