@@ -34,8 +34,12 @@ fn odd_list() -> Value {
 
 /// A server that lists [`odd_list`] and answers a call with its parameters, or with `result`.
 async fn server(result: Option<Value>) -> HttpServer {
+    server_of(json!({ "tools": odd_list(), "nextCursor": "the same" }), result).await
+}
+
+async fn server_of(list: Value, result: Option<Value>) -> HttpServer {
     let router = raw::any_results(move |method, params| match method {
-        "tools/list" => json!({ "tools": odd_list(), "nextCursor": "the same" }),
+        "tools/list" => list.clone(),
         "tools/call" => {
             let told = json!({ "name": params["name"], "arguments": params["arguments"] }).to_string();
             result.clone().unwrap_or_else(|| json!({ "content": [{ "type": "text", "text": told }] }))
@@ -131,4 +135,38 @@ async fn answer_that_is_no_result_leaves_the_outcome_unknown() {
         assert!(text.contains("outcome_unknown"), "{answer}: {text}");
         assert_eq!(state, EffectState::Unknown, "{answer}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_that_is_none_is_an_unreachable_server() {
+    for list in [json!([]), json!("x"), json!(7), json!({ "tools": {} })] {
+        let server = server_of(list.clone(), None).await;
+        let fleet = Fleet::start().await;
+        fleet.apply(&agent_of(&server), &definition("d", &["is_valid_json"])).await;
+        let worker = fleet.worker();
+        let id = fleet.submit("d", json!({})).await;
+        fleet.until(id, "it backs off", |row| row["wait_reason"] == "retry_backoff").await;
+        assert_eq!(fleet.json("select to_jsonb(failure_code) from attempts").await, "tool_unreachable", "{list}");
+        worker.drain().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_that_is_listed_twice_is_offered_once() {
+    let mut other = tool("files.read");
+    other["description"] = json!("another");
+    let server = server_of(json!({ "tools": [tool("files.read"), other, tool("files_read")] }), None).await;
+    let fleet = Fleet::start().await;
+    fleet.apply(&agent_of(&server), &definition("d", &["is_valid_json"])).await;
+    fleet.llm.push(reply_text("{}"));
+    let worker = fleet.worker();
+    let id = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    worker.drain().await;
+    let requests = fleet.llm.requests();
+    let offered = requests[0].tools();
+    assert_eq!(offered.len(), 2, "{offered:?}");
+    assert!(offered[0] == "mcp__t__files_read" && offered[1].starts_with("mcp__t__files_read_"), "{offered:?}");
+    let missing = fleet.json("select data -> 'reasons' from events where kind = 'tools_missing'").await;
+    assert_eq!(missing, json!({ "mcp__t__files.read": "the server lists it twice: the first one counts" }));
 }

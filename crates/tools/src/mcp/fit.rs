@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::name::PREFIX;
-use crate::registry::MAX_NAME;
+use crate::registry::{MAX_NAME, is_name_char};
 
 /// Longest name of a property that every API takes.
 const MAX_PROPERTY: usize = 64;
@@ -58,7 +58,7 @@ pub(super) struct Fitted {
     pub(super) mended: Option<MendedTool>,
 }
 
-/// Makes a tool of `server` fit. `taken` holds the full names of its other tools.
+/// Makes a tool of `server` fit. `taken` holds the full names of its other tools, which have other names of their own.
 ///
 /// # Errors
 /// The schema describes no object.
@@ -75,7 +75,6 @@ pub(super) fn fit(server: &str, tool: &Listed, taken: &BTreeSet<String>) -> Resu
     let name = match mended(&full, MAX_NAME) {
         Some(name) if taken.contains(&name) => with_hash(&full, MAX_NAME),
         Some(name) => name,
-        None if taken.contains(&full) => return Err("the server lists it twice".into()),
         None => full.clone(),
     };
     let is_mended = name != full || !names.mended.is_empty();
@@ -156,7 +155,7 @@ struct Names {
 impl Names {
     fn of(&mut self, name: &str) -> Option<String> {
         // The hash keeps apart what would have the same name, also a property that was not changed.
-        if (1..=MAX_PROPERTY).contains(&name.len()) && name.chars().all(|c| fits(c) || c == '.') {
+        if (1..=MAX_PROPERTY).contains(&name.len()) && name.chars().all(|c| is_name_char(c) || c == '.') {
             return None;
         }
         let new = with_hash(name, MAX_PROPERTY);
@@ -205,23 +204,19 @@ pub(super) fn has_fit_name(server: &str, tool: &str) -> bool {
     mended(&format!("{PREFIX}{server}__{tool}"), MAX_NAME).is_none()
 }
 
-fn fits(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
-}
-
 /// A tool's name in characters and of a length that APIs take; `None` if it is one already.
 fn mended(name: &str, max: usize) -> Option<String> {
     match name.chars().count() > max {
         true => Some(with_hash(name, max)),
-        false if name.chars().all(fits) => None,
-        false => Some(name.chars().map(|c| if fits(c) { c } else { '_' }).collect()),
+        false if name.chars().all(is_name_char) => None,
+        false => Some(name.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect()),
     }
 }
 
 /// The beginning of a name, with a hash of the whole.
 fn with_hash(name: &str, max: usize) -> String {
     let hash = &hex::encode(Sha256::digest(name))[..8];
-    let beginning = name.chars().map(|c| if fits(c) { c } else { '_' }).take(max - hash.len() - 1);
+    let beginning = name.chars().map(|c| if is_name_char(c) { c } else { '_' }).take(max - hash.len() - 1);
     format!("{}_{hash}", beginning.collect::<String>())
 }
 
@@ -255,7 +250,6 @@ mod tests {
         assert!(other.name.starts_with("mcp__t__files_read_") && other.name.len() <= MAX_NAME, "{}", other.name);
         let long = fitted(&"x".repeat(90), json!({}));
         assert_eq!((long.name.len(), long.mended.unwrap().name.len()), (MAX_NAME, 90));
-        assert!(fit("t", &listed("files_read", json!({})), &taken).unwrap_err().contains("twice"));
     }
 
     #[test]

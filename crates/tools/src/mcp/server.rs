@@ -108,9 +108,12 @@ impl McpServer {
     /// to `missing`.
     fn allowed(&self, entries: Vec<Value>, missing: &mut Vec<MissingTool>) -> Vec<Listed> {
         let allow = &self.0.spec.allow;
-        let mut listed = Vec::new();
+        let (mut listed, mut names) = (Vec::new(), BTreeSet::new());
         for (at, entry) in entries.into_iter().enumerate() {
             match Listed::read(entry) {
+                Ok(tool) if !names.insert(tool.name.clone()) => {
+                    missing.push(self.missing(&tool.name, "the server lists it twice: the first one counts"));
+                }
                 Ok(tool) if allow.is_empty() || allow.contains(&tool.name) => listed.push(tool),
                 Ok(_) => {}
                 Err(reason) if allow.is_empty() => {
@@ -154,7 +157,8 @@ impl McpServer {
                     return Err(self.unreachable(&cut(&reason, MAX_ERROR_BYTES)));
                 }
             };
-            let Value::Array(listed) = page["tools"].take() else {
+            // Not by index: the answer may be no object.
+            let Some(Value::Array(listed)) = page.get_mut("tools").map(Value::take) else {
                 return Err(self.unreachable("its list of tools is no list"));
             };
             tools.extend(listed.into_iter().filter(|entry| unique.insert(entry.to_string())));
@@ -182,7 +186,8 @@ impl McpServer {
     fn accept(&self, tool: &Listed, taken: &BTreeSet<String>, schemas: &SchemaCache) -> Result<McpTool, String> {
         let Fitted { name, description, mut parameters, mended } = fit(&self.0.name, tool, taken)?;
         if let Some(argument) = self.0.spec.idempotency_arguments.get(&tool.name) {
-            hide(&mut parameters, argument);
+            let known = mended.as_ref().and_then(|mended| mended.properties.iter().find(|(_, own)| *own == argument));
+            hide(&mut parameters, known.map_or(argument, |(known, _)| known));
         }
         if parameters.to_string().len() > MAX_SCHEMA_BYTES {
             return Err("its schema is too large".into());
