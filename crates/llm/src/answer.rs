@@ -3,7 +3,7 @@
 //! Error bodies differ by provider and gateway; of an unknown shape the beginning is the message. Texts are scrubbed
 //! and truncated because they are stored with the failure and shown to users.
 
-use std::{borrow::Cow, num::NonZeroU32, sync::LazyLock};
+use std::{num::NonZeroU32, sync::LazyLock};
 
 use regex::Regex;
 use secrecy::{ExposeSecret, SecretString};
@@ -33,52 +33,45 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Parses the error body of a model's endpoint. Of an unknown shape the beginning of the text is the message.
+    /// Parses the error body of a model's endpoint. Its words are found under more names than those of a service, and
+    /// of an unknown shape the beginning of the body counts.
     pub(crate) fn of_model(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
         let mut answer = Self::read(status, body, scrub);
+        let read: Value = serde_json::from_slice(body).unwrap_or_default();
+        let error = error_of(&read);
+        let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+        answer.kind = answer.kind.or_else(|| Some(scrub.clean(text("status")?, MAX_NAME_CHARS)));
         if answer.message.is_none() {
-            let text = String::from_utf8_lossy(body);
-            let text = Some(text.trim()).filter(|text| !matches!(*text, "" | "{}"));
-            answer.message = text.map(|text| scrub.clean(text, MAX_MESSAGE_CHARS));
+            let whole = String::from_utf8_lossy(body);
+            let named = ["detail", "msg", "error_message", "reason"].into_iter().find_map(text);
+            let words = named.or_else(|| Some(whole.trim()).filter(|whole| !matches!(*whole, "" | "{}")));
+            answer.message = words.map(|words| scrub.clean(words, MAX_MESSAGE_CHARS));
         }
+        let window = error.get("n_ctx").and_then(Value::as_u64).or_else(|| window_in(answer.message.as_deref()?));
+        answer.window = window.and_then(|tokens| NonZeroU32::new(u32::try_from(tokens).ok()?));
         answer
     }
 
     /// Parses an error body. `status` is absent for an error inside a reply. An unknown shape yields only the status.
     pub fn read(status: Option<u16>, body: &[u8], scrub: &Scrub) -> Self {
         let mut answer = Self { status, ..Self::default() };
-        let message = |text: &str| Some(scrub.clean(text.trim(), MAX_MESSAGE_CHARS)).filter(|text| !text.is_empty());
         let Ok(read) = serde_json::from_slice::<Value>(body) else { return answer };
-        // Gemini puts a list around it.
-        let body = read.as_array().and_then(|listed| listed.first()).unwrap_or(&read);
-        let choice = body.pointer("/choices/0/error");
-        // {"error": {…}} (OpenAI, Anthropic), {"error": "text"} (Ollama), {"error": "code", "message": "text"}
-        // (services of the agent-execution contract), {"choices": [{"error": {…}}]} (OpenRouter), or the error itself
-        // (vLLM).
-        let error = body.get("error").or(choice).filter(|error| !error.is_null()).unwrap_or(body);
+        let (body, error) = (unlisted(&read), error_of(&read));
         let name = |at: &Value| match at {
             Value::String(name) => Some(scrub.clean(name, MAX_NAME_CHARS)),
             Value::Number(number) => Some(number.to_string()),
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         };
+        let message = |text: &Value| Some(scrub.clean(text.as_str()?.trim(), MAX_MESSAGE_CHARS));
         answer.request_id = body.get("request_id").and_then(name);
-        if let Value::String(text) = error {
-            match body.get("message").and_then(Value::as_str) {
-                Some(words) => {
-                    answer.code = Some(scrub.clean(text, MAX_NAME_CHARS));
-                    answer.message = message(words);
-                }
-                None => answer.message = message(text),
-            }
-            return answer;
-        }
-        answer.kind = error.get("type").or_else(|| error.get("status")).and_then(name);
-        answer.code = error.get("code").and_then(name);
-        let mut names = ["message", "detail", "msg", "error_message", "reason"].iter();
-        let words = names.find_map(|name| error.get(*name)?.as_str());
-        answer.message = words.and_then(message);
-        let window = error.get("n_ctx").and_then(Value::as_u64).or_else(|| window_in(answer.message.as_deref()?));
-        answer.window = window.and_then(|tokens| NonZeroU32::new(u32::try_from(tokens).ok()?));
+        // {"error": "code", "message": "text"} (services of the agent-execution contract), {"error": "text"} (Ollama).
+        (answer.code, answer.message) = match (error, body.get("message")) {
+            (Value::String(_), Some(words)) if words.is_string() => (name(error), message(words)),
+            (Value::String(_), _) => (None, message(error)),
+            (error, _) => (error.get("code").and_then(name), error.get("message").and_then(message)),
+        };
+        answer.message = answer.message.filter(|message| !message.is_empty());
+        answer.kind = error.get("type").and_then(name);
         answer
     }
 
@@ -234,36 +227,49 @@ impl Scrub {
         if let Some(shapes) = KEY_SHAPES.as_ref() {
             text = shapes.replace_all(&text, REDACTED).into_owned();
         }
-        cut_chars(&text, max_chars).into_owned()
+        match text.char_indices().nth(max_chars) {
+            Some((cut, _)) => format!("{}…", &text[..cut]),
+            None => text,
+        }
+    }
+
+    /// The beginning of a model's own words, without what looks like a key.
+    pub(crate) fn words(&self, text: &str) -> String {
+        self.clean(text.trim(), MAX_MESSAGE_CHARS)
     }
 }
 
-/// The beginning of a text that may be as long as a message.
-pub(crate) fn first_chars(text: &str) -> Cow<'_, str> {
-    cut_chars(text, MAX_MESSAGE_CHARS)
+/// The body, or the first item of a list, which Gemini puts around it.
+fn unlisted(body: &Value) -> &Value {
+    body.as_array().and_then(|listed| listed.first()).unwrap_or(body)
 }
 
-fn cut_chars(text: &str, max: usize) -> Cow<'_, str> {
-    match text.char_indices().nth(max) {
-        Some((cut, _)) => format!("{}…", &text[..cut]).into(),
-        None => text.into(),
-    }
+/// The error in a body: `{"error": …}` (OpenAI, Anthropic), `{"choices": [{"error": …}]}` (`OpenRouter`), or the body
+/// itself (vLLM).
+fn error_of(body: &Value) -> &Value {
+    let body = unlisted(body);
+    let mut places = [body.get("error"), body.pointer("/choices/0/error")].into_iter().flatten();
+    places.find(|error| !error.is_null()).unwrap_or(body)
 }
 
 /// The context window in a message such as `maximum context length is 8192 tokens`, `210000 tokens > 200000 maximum`
 /// or `available context size (4096 tokens)`.
 fn window_in(text: &str) -> Option<u64> {
-    let said = WINDOW.as_ref()?.captures(text)?;
-    let digits = said.iter().skip(1).flatten().next()?.as_str().replace([',', '_'], "");
-    digits.parse().ok().filter(|tokens| *tokens >= 256)
+    let said = WINDOW.iter().find_map(|said| said.as_ref()?.captures(text)?.get(1))?;
+    said.as_str().replace([',', '_'], "").parse().ok().filter(|tokens| *tokens >= MIN_WINDOW)
 }
 
-static WINDOW: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let number = r"(\d[\d,_]*)";
-    Regex::new(&format!(
-        r"(?i)(?:context length|context size|context window|context limit)[^\d]{{0,30}}{number}|>\s*{number}\s*(?:tokens?\s*)?maximum|>\s*{number}\b|limit (?:is|of)\s*{number}\s*tokens"
-    ))
-    .ok()
+/// Smaller numbers in a message are no window, in tokens.
+const MIN_WINDOW: u64 = 256;
+
+/// What is compared comes first: a message may name the sum before the window.
+static WINDOW: LazyLock<[Option<Regex>; 3]> = LazyLock::new(|| {
+    let said = [
+        r">\s*(\d[\d,_]*)",
+        r"(?i)context (?:length|size|window|limit)[^\d]{0,30}(\d[\d,_]*)",
+        r"(?i)limit (?:is|of)\s*(\d[\d,_]*)\s*tokens",
+    ];
+    said.map(|said| Regex::new(said).ok())
 });
 
 #[cfg(test)]
@@ -351,6 +357,10 @@ mod tests {
             ),
             (r#"{"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#, 200_000),
             (
+                r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 199211 + 20000 > 200000"}}"#,
+                200_000,
+            ),
+            (
                 r#"{"error":{"message":"the request exceeds the available context size (4,096 tokens), try increasing it"}}"#,
                 4_096,
             ),
@@ -375,6 +385,7 @@ mod tests {
             (r#"{"error":{"code":"400","message":"no such field"}}"#, FailureCode::MODEL_REQUEST_REFUSED),
             (r#"{"error":{"code":402,"message":"x"}}"#, FailureCode::MODEL_QUOTA_EXHAUSTED),
             (r#"{"type":"error","error":{"type":"overloaded_error"}}"#, FailureCode::MODEL_API_ERROR),
+            (r#"{"error":null,"choices":[{"error":{"code":400,"message":"x"}}]}"#, FailureCode::MODEL_REQUEST_REFUSED),
             (
                 r#"{"error":{"code":"tool_use_failed","message":"Failed to call a function."}}"#,
                 FailureCode::MODEL_MALFORMED_REPLY,
@@ -382,6 +393,28 @@ mod tests {
         ] {
             assert_eq!(inside(body).0, code, "{body}");
         }
+    }
+
+    #[test]
+    fn overload_is_one_wherever_it_is_told() {
+        for body in [
+            r#"{"error":{"type":"overloaded_error"}}"#,
+            r#"{"error":{"message":"The engine is currently overloaded"}}"#,
+            r#"{"error":{"code":"503"}}"#,
+        ] {
+            let error = ModelError::of_answer(Answer::of_model(None, body.as_bytes(), &Scrub::default()), None);
+            assert!(crate::health::is_throttle(&error), "{body}");
+        }
+    }
+
+    #[test]
+    fn only_message_of_a_service_is_kept() {
+        let words = |body: &str| Answer::read(None, body.as_bytes(), &Scrub::default()).detail();
+        for body in [r#"{"detail":"a stack"}"#, r#"{"error":{"reason":"a stack","status":"x"}}"#, "a stack"] {
+            assert_eq!(words(body), serde_json::json!({}), "{body}");
+        }
+        let named = serde_json::json!({"code": "busy", "message": "later"});
+        assert_eq!(words(r#"{"error":"busy","message":"later"}"#), named);
     }
 
     #[test]

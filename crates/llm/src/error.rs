@@ -10,7 +10,7 @@ use longhaul_sdk::{Failure, FailureClass, FailureCode};
 use serde_json::{Value, json};
 
 use super::{
-    answer::{Answer, first_chars},
+    answer::{Answer, Scrub},
     retry_after,
     types::{Message, ModelReply},
 };
@@ -86,10 +86,10 @@ pub enum ModelError {
     },
     /// The reply ended with a reason that does not prove that it is complete: the provider's words for an error of its
     /// own, or an unknown one.
-    #[error("the model's reply ended with `{reason}`, which is no sign of a complete reply")]
+    #[error("the model's reply ended without a sign that it is complete ({answer})")]
     Unproven {
-        /// The reason as the provider wrote it.
-        reason: String,
+        /// The reason as its code, or the error that ended the reply.
+        answer: Answer,
     },
     /// The model wrote a call that its server could not read and did not pass on.
     #[error("the model wrote a call that its server could not read ({answer})")]
@@ -177,6 +177,7 @@ impl ModelError {
             return Self::BadCall { answer };
         }
         match answer.told_status() {
+            None if answer.says_overloaded() => Self::Server { answer, retry_after },
             None => Self::InReply { answer },
             Some(408 | 429) => Self::RateLimited { answer, retry_after },
             Some(500..) => Self::Server { answer, retry_after },
@@ -265,9 +266,8 @@ impl ModelError {
     /// The failure to store with the execution.
     #[must_use]
     pub fn to_failure(&self) -> Failure {
-        let summary = match self.words() {
-            Some(words) if !words.is_empty() => format!("{}: {words}", self.root()),
-            Some(_) => self.root().to_string(),
+        let summary = match self.words().filter(|words| !words.is_empty()) {
+            Some(words) => format!("{}: {words}", self.root()),
             None => self.root().to_string(),
         };
         let failure = Failure::new(self.class(), self.code(), summary).with_retry_after(self.retry_after());
@@ -277,12 +277,13 @@ impl ModelError {
     /// The endpoint's own message, scrubbed and truncated, or the words of a refusal.
     fn words(&self) -> Option<Cow<'_, str>> {
         match self.root() {
-            Self::Refused { reply } => Some(first_chars(reply.message.text().trim()).into_owned().into()),
+            Self::Refused { reply } => Some(Scrub::default().words(&reply.message.text()).into()),
             Self::RateLimited { answer, .. }
             | Self::QuotaExhausted { answer, .. }
             | Self::Server { answer, .. }
             | Self::InReply { answer }
             | Self::ContextTooLong { answer }
+            | Self::Unproven { answer }
             | Self::BadCall { answer }
             | Self::RequestRefused { answer } => answer.message.as_deref().map(Cow::Borrowed),
             Self::Unreachable { .. }
@@ -291,7 +292,6 @@ impl ModelError {
             | Self::GapTimeout { .. }
             | Self::TotalTimeout { .. }
             | Self::StreamCut { .. }
-            | Self::Unproven { .. }
             | Self::Malformed { .. }
             | Self::Empty
             | Self::TooLarge { .. }
@@ -334,9 +334,9 @@ impl ModelError {
             | Self::Server { answer, .. }
             | Self::InReply { answer }
             | Self::ContextTooLong { answer }
+            | Self::Unproven { answer }
             | Self::BadCall { answer }
             | Self::RequestRefused { answer } => answer.detail(),
-            Self::Unproven { reason } => json!({ "finish_reason": reason }),
             Self::Malformed { source: Some(source), .. } => json!({ "line": source.line(), "column": source.column() }),
             Self::TooLarge { limit } => json!({ "limit_bytes": limit }),
             Self::Refused { reply } => json!({ "finish_reason": reply.finish }),

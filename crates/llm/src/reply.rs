@@ -70,9 +70,10 @@ impl FinishedReply {
             // A reply that is truncated while still thinking, or paused before its text, has no text but is not empty.
             FinishReason::Length | FinishReason::Paused => Ok(reply),
             FinishReason::Other(reason) => {
+                let answer = Answer { code: Some(reason.clone()), ..Answer::default() };
                 let error = match is_bad_call(reason) {
-                    true => ModelError::BadCall { answer: Answer { code: Some(reason.clone()), ..Answer::default() } },
-                    false => ModelError::Unproven { reason: reason.clone() },
+                    true => ModelError::BadCall { answer },
+                    false => ModelError::Unproven { answer },
                 };
                 Err(error.after(reply.whole_calls()))
             }
