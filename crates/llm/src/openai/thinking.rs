@@ -50,7 +50,12 @@ impl Thinking {
                 }
                 State::Inside(tag) => {
                     let end = format!("</{}>", TAGS[tag]);
-                    let Some(at) = rest.find(&end) else { return String::new() };
+                    let Some(at) = rest.find(&end) else {
+                        // What was looked through is not looked through again, but for the beginning of a tag.
+                        let from = self.written.len().saturating_sub(end.len());
+                        self.passed = self.passed.max(self.written.floor_char_boundary(from));
+                        return String::new();
+                    };
                     self.passed += at + end.len();
                     self.state = State::Between;
                 }
@@ -117,6 +122,14 @@ mod tests {
                 assert_eq!(stripped(text, size), (answer.to_owned(), Some(text.to_owned())), "{text} by {size}");
             }
         }
+    }
+
+    #[test]
+    fn long_reasoning_is_looked_through_once() {
+        let mut thinking = Thinking::default();
+        assert_eq!(thinking.strip(format!("<think>{}", "é".repeat(1_000))), "");
+        assert!(thinking.passed > 1_900, "{}", thinking.passed);
+        assert_eq!(thinking.strip("</thi".to_owned()) + &thinking.strip("nk>yes".to_owned()), "yes");
     }
 
     #[test]
