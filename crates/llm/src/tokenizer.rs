@@ -76,7 +76,10 @@ fn of_message(vocabulary: &CoreBPE, message: &Message) -> u64 {
         let around = PER_MESSAGE + of_text(vocabulary, &call.id) + of_text(vocabulary, &call.name);
         around + of_text(vocabulary, &wire_object(&call.arguments))
     });
-    own + named + calls.sum::<u64>()
+    // What goes back with a reply beside its text and calls.
+    let kept =
+        if let Message::Assistant { native: Some(native), .. } = message { native.blocks.as_slice() } else { &[] };
+    own + named + calls.sum::<u64>() + kept.iter().map(|block| of_text(vocabulary, block)).sum::<u64>()
 }
 
 fn of_text(vocabulary: &CoreBPE, mut text: &str) -> u64 {
@@ -92,6 +95,17 @@ fn of_text(vocabulary: &CoreBPE, mut text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::{NativeBlocks, NativeFormat};
+
+    #[test]
+    fn what_goes_back_with_a_reply_is_counted() {
+        let kept = r#"{"reasoning":"because of the gate"}"#.to_owned();
+        let native = NativeBlocks { format: NativeFormat::OpenAi, provider: None, blocks: vec![kept.clone()] };
+        let reply = |native| Message::Assistant { text: "so".into(), calls: Vec::new(), native };
+        let vocabulary = o200k_base_singleton();
+        let more = of_message(vocabulary, &reply(Some(native))) - of_message(vocabulary, &reply(None));
+        assert_eq!(more, of_text(vocabulary, &kept));
+    }
 
     #[test]
     fn chat_models_are_known_by_name() {
