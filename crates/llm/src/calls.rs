@@ -64,13 +64,17 @@ pub(super) fn arguments_or_empty(text: String) -> String {
     if text.trim().is_empty() { "{}".to_owned() } else { text }
 }
 
+/// True if every API takes the character in names and ids.
+pub(super) fn is_wire_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
 /// A tool's name as sent back to the provider: models make up names that no API takes in a request.
 pub(super) fn wire_name(name: &str) -> Cow<'_, str> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(fits) {
+    if (1..=MAX_NAME_CHARS).contains(&name.len()) && name.chars().all(is_wire_char) {
         return Cow::Borrowed(name);
     }
-    let name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).take(MAX_NAME_CHARS).collect();
+    let name: String = name.chars().map(|c| if is_wire_char(c) { c } else { '_' }).take(MAX_NAME_CHARS).collect();
     Cow::Owned(if name.is_empty() { "_".to_owned() } else { name })
 }
 

@@ -2,7 +2,7 @@
 //! labelled, and trouble means the same wherever it is told. docs/reference/models.md lists the rules.
 
 use super::{
-    EventSink, Message, ModelError, ModelReply,
+    EventSink, FinishReason, Message, ModelError, ModelReply,
     lenient::Members,
     reply::FinishedReply,
     sse::SseEvent,
@@ -17,8 +17,28 @@ pub(super) trait Assembler: Sized + Send {
     /// Notes that the stream is complete, as its end mark says.
     fn done(&mut self);
 
-    /// Ends a streamed reply after the stream has ended.
-    fn finish(self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError>;
+    /// True after an end mark.
+    fn is_done(&self) -> bool;
+
+    /// True after a reason for the end.
+    fn is_closed(&self) -> bool;
+
+    /// Ends the reply for a reason, unless it has one.
+    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError>;
+
+    /// The reply as far as it has arrived.
+    fn into_finished(self, events: EventSink<'_>) -> FinishedReply;
+
+    /// Ends a streamed reply after the stream has ended: an end mark alone will do, and so will a reason.
+    fn finish(mut self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+        if !self.is_closed() {
+            if !self.is_done() {
+                return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
+            }
+            self.close(FinishReason::Stop, events)?;
+        }
+        self.into_finished(events).judge(request_id)
+    }
 
     /// Reads a reply that arrived in one piece.
     fn whole(self, reply: Members) -> Result<FinishedReply, ModelError>;
@@ -107,7 +127,7 @@ fn breaks_off(read: &Members) -> bool {
 /// An error that ended a reply in its middle: like a connection that was cut, unless it says more.
 fn broken(error: ModelError) -> ModelError {
     let ModelError::InReply { answer } = error else { return error };
-    ModelError::Unproven { reason: answer.message.unwrap_or_else(|| "error".to_owned()) }
+    ModelError::Unproven { answer }
 }
 
 pub(super) fn malformed(what: &'static str, source: serde_json::Error) -> ModelError {

@@ -105,6 +105,14 @@ impl SseParser {
     }
 }
 
+/// True if a line of a body belongs to an event stream: a field, a comment, or nothing.
+pub(super) fn is_line_of_stream(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    line.is_empty()
+        || line.starts_with(b":")
+        || [&b"data"[..], b"event", b"id", b"retry"].iter().any(|name| field(line, name).is_some())
+}
+
 /// The value of a line if it is this field, with or without a value: `database: …` is not the field `data`.
 fn field<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     match line.strip_prefix(name)? {
@@ -154,6 +162,16 @@ mod tests {
                 assert_eq!(events, ["a{\"é\":1}", "two\nlines\n", "end"], "{ending:?} in chunks of {chunk}");
                 assert_eq!(rest, None);
             }
+        }
+    }
+
+    #[test]
+    fn lines_of_a_stream_are_told_from_others() {
+        for line in ["", ": comment", "data", "data: x", "event:x", "id: 1", "retry: 5\r"] {
+            assert!(is_line_of_stream(line.as_bytes()), "{line}");
+        }
+        for line in ["database: x", "upstream is gone", "idle"] {
+            assert!(!is_line_of_stream(line.as_bytes()), "{line}");
         }
     }
 

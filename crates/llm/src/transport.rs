@@ -24,7 +24,7 @@ use super::{
     clocks::RunningClocks,
     connections::{Connections, ConnectionsError, Lent},
     retry_after,
-    sse::{SseEvent, SseParser},
+    sse::{SseEvent, SseParser, is_line_of_stream},
 };
 
 /// Largest reply, whole or streamed, in bytes. No model writes that much, but a broken endpoint may.
@@ -342,7 +342,8 @@ impl Opened<'_> {
                 }
             }
             if ended {
-                let says = head.filter(|head| head.iter().any(|byte| !matches!(byte, b':' | b'\r' | b'\n' | b' ')));
+                let is_other = |head: &Vec<u8>| !head.split(|byte| *byte == b'\n').all(is_line_of_stream);
+                let says = head.filter(is_other);
                 return says.map_or(Ok(()), |says| Err(self.error_inside(&says)));
             }
         }

@@ -121,3 +121,12 @@ async fn words_of_a_refusal_reach_the_failure() {
     assert_eq!((&row["status"], &row["failure_code"]), (&json!("FAILED"), &json!("model_refusal")), "{row}");
     assert!(row.to_string().contains("I will not help with that."), "{row}");
 }
+
+#[tokio::test]
+async fn body_without_events_says_what_went_wrong() {
+    let comments = ": keep-alive\n\n: keep-alive\n\n";
+    let (row, _) = run(vec![reply_bytes(STREAM, comments)]).await;
+    assert_eq!(row["attempt"], json!(["transient", "model_stream_cut"]), "comments say nothing: {row}");
+    let (row, _) = run(vec![reply_bytes(STREAM, "upstream connect error")]).await;
+    assert_eq!(row["attempt"], json!(["llm_error", "model_api_error"]), "{row}");
+}

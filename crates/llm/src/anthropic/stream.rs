@@ -12,7 +12,7 @@ use super::{
     wire::WireUsage,
 };
 use crate::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, ReplyEvent,
+    EventSink, FinishReason, Message, ModelError, ReplyEvent,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     lenient::Members,
     reader::{Assembler, malformed},
@@ -84,7 +84,7 @@ impl Assembler for Reply {
             "message_delta" => {
                 self.usage.update(WireUsage::read(event.object("usage")));
                 if let Some(reason) = event.object("delta").word("stop_reason") {
-                    self.close(FinishReason::of(&reason), events);
+                    self.close(FinishReason::of(&reason), events)?;
                 }
             }
             "message_stop" => {
@@ -101,17 +101,30 @@ impl Assembler for Reply {
         self.done = true;
     }
 
-    fn finish(mut self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn is_closed(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError> {
         if self.finish.is_none() {
-            if !self.done {
-                return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
+            // At the output limit, or where the reply broke, the last block was truncated, unless its call was already
+            // complete.
+            if !matches!(reason, FinishReason::Length | FinishReason::Other(_)) {
+                self.complete_calls(events);
             }
-            // The stream is complete without a stop reason.
-            self.close(FinishReason::Stop, events);
+            self.finish = Some(reason);
         }
+        Ok(())
+    }
+
+    fn into_finished(self, _events: EventSink<'_>) -> FinishedReply {
         let blocks = self.slots.into_iter().map(PartialBlock::into_block).collect();
         let finish = self.finish.unwrap_or(FinishReason::Stop);
-        finished(blocks, finish, self.usage.into_usage(), self.model).judge(request_id)
+        finished(blocks, finish, self.usage.into_usage(), self.model)
     }
 
     fn whole(mut self, mut reply: Members) -> Result<FinishedReply, ModelError> {
@@ -223,18 +236,6 @@ impl Reply {
         if call.is_some_and(|call| is_whole_object(&call.arguments) && (streamed || call.arguments.trim() != "{}")) {
             self.complete(at, events);
         }
-    }
-
-    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) {
-        if self.finish.is_some() {
-            return;
-        }
-        // At the output limit, or where the reply broke, the last block was truncated, unless its call was already
-        // complete.
-        if !matches!(reason, FinishReason::Length | FinishReason::Other(_)) {
-            self.complete_calls(events);
-        }
-        self.finish = Some(reason);
     }
 
     /// Completes all received calls: the model went on to another block or ended the reply by itself.

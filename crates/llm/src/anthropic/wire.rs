@@ -12,7 +12,7 @@ use super::breakpoints::{self, CacheControl};
 use crate::{
     CacheSpan, Message, ModelError, ModelRequest, NativeBlocks, NativeFormat, RequestFiles, ToolChoice, Usage,
     body::Body,
-    calls::{wire_name, wire_object},
+    calls::{is_wire_char, wire_name, wire_object},
     files::{Encoded, SentFile, base64},
     lenient::Members,
     types::{FileRef, Part},
@@ -297,8 +297,7 @@ pub(super) fn tool_use(call: &ToolCall) -> String {
 /// An id in the characters that the format allows. An id of another provider with other characters gets the
 /// same substitute in its call and in its result.
 fn wire_id(id: &str) -> Cow<'_, str> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    if !id.is_empty() && id.chars().all(fits) {
+    if !id.is_empty() && id.chars().all(is_wire_char) {
         return Cow::Borrowed(id);
     }
     let mut digest = hex::encode(Sha256::digest(id.as_bytes()));

@@ -12,7 +12,7 @@ use super::{
     wire::{content, other_parts, usage},
 };
 use crate::{
-    EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, Usage,
+    EventSink, FinishReason, Message, ModelError, NativeBlocks, ReplyEvent, Usage,
     calls::{CallIds, arguments_or_empty, is_whole_object},
     lenient::Members,
     reader::{Assembler, malformed},
@@ -130,8 +130,9 @@ impl Reply {
         }
         // The older form of a single call, which servers send empty beside the newer one.
         message.take("function_call");
-        begun |= !message.is_empty();
-        self.carried.add(message);
+        let rest = message.said();
+        begun |= !rest.is_empty();
+        self.carried.add(rest);
         Ok(begun)
     }
 
@@ -212,18 +213,6 @@ impl Reply {
         (!(other_id || other_name || again)).then_some(candidate)
     }
 
-    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError> {
-        if self.finish.is_some() {
-            return Ok(());
-        }
-        let may_be_cut = matches!(reason, FinishReason::Length | FinishReason::Other(_));
-        if !(may_be_cut && self.slots.last().is_some_and(|slot| !slot.is_whole())) {
-            self.complete_open(events)?;
-        }
-        self.finish = Some(reason);
-        Ok(())
-    }
-
     /// Completes the call being received, if any: only the last one can be open.
     fn complete_open(&mut self, events: EventSink<'_>) -> Result<(), ModelError> {
         let Some(index) = self.slots.len().checked_sub(1) else { return Ok(()) };
@@ -239,26 +228,6 @@ impl Reply {
             events(ReplyEvent::CallCompleted { index, call });
         }
         Ok(())
-    }
-
-    /// The reply as far as it has arrived.
-    fn into_finished(mut self, events: EventSink<'_>) -> FinishedReply {
-        let rest = std::mem::take(&mut self.unsettled).into_prose();
-        self.hear(rest, events);
-        let (held, written) = self.thinking.end();
-        self.text.push_str(&held);
-        self.carried.add_text_part(&self.text);
-        let unopened = after_closing_tag(&self.text).map(str::to_owned);
-        if let Some(answer) = unopened {
-            self.carried.set_text("content", &std::mem::replace(&mut self.text, answer));
-        } else if let Some(written) = written {
-            self.carried.set_text("content", &written);
-        }
-        let is_refused = !self.refusal.is_empty();
-        let finish = if is_refused { FinishReason::Refusal } else { self.finish.unwrap_or(FinishReason::Stop) };
-        let text = if is_refused { self.refusal.into_prose() } else { self.text };
-        let (calls, native) = calls_of(&self.provider, self.carried, self.slots);
-        FinishedReply { text, calls, native, finish, usage: self.usage, model: self.model }
     }
 }
 
@@ -293,15 +262,43 @@ impl Assembler for Reply {
         self.done = true;
     }
 
-    fn finish(mut self, request_id: Option<String>, events: EventSink<'_>) -> Result<ModelReply, ModelError> {
-        if self.finish.is_none() {
-            if !self.done {
-                return Err(ModelError::StreamCut { source: None }.after(self.into_partial()));
-            }
-            // The stream is complete without a finish reason.
-            self.close(FinishReason::Stop, events)?;
+    fn is_done(&self) -> bool {
+        self.done
+    }
+
+    fn is_closed(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn close(&mut self, reason: FinishReason, events: EventSink<'_>) -> Result<(), ModelError> {
+        if self.finish.is_some() {
+            return Ok(());
         }
-        self.into_finished(events).judge(request_id)
+        let may_be_cut = matches!(reason, FinishReason::Length | FinishReason::Other(_));
+        if !(may_be_cut && self.slots.last().is_some_and(|slot| !slot.is_whole())) {
+            self.complete_open(events)?;
+        }
+        self.finish = Some(reason);
+        Ok(())
+    }
+
+    fn into_finished(mut self, events: EventSink<'_>) -> FinishedReply {
+        let rest = std::mem::take(&mut self.unsettled).into_prose();
+        self.hear(rest, events);
+        let (held, written) = self.thinking.end();
+        self.text.push_str(&held);
+        self.carried.add_text_part(&self.text);
+        let unopened = after_closing_tag(&self.text).map(str::to_owned);
+        if let Some(answer) = unopened {
+            self.carried.set_text("content", &std::mem::replace(&mut self.text, answer));
+        } else if let Some(written) = written {
+            self.carried.set_text("content", &written);
+        }
+        let is_refused = !self.refusal.is_empty();
+        let finish = if is_refused { FinishReason::Refusal } else { self.finish.unwrap_or(FinishReason::Stop) };
+        let text = if is_refused { self.refusal.into_prose() } else { self.text };
+        let (calls, native) = calls_of(&self.provider, self.carried, self.slots);
+        FinishedReply { text, calls, native, finish, usage: self.usage, model: self.model }
     }
 
     fn whole(mut self, mut reply: Members) -> Result<FinishedReply, ModelError> {

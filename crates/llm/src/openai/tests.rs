@@ -15,6 +15,7 @@ use crate::{
         ODD_ARGUMENTS, call, completed, error_inside, event, files, ids, request, result, stored, told_text, tool,
         with_files,
     },
+    transport::Flow,
 };
 
 /// The request's bytes for a server that knows the older limit.
@@ -712,4 +713,12 @@ fn content_is_read_from_string_parts_or_null() {
     assert_eq!(content(r#""a""#), "a");
     assert_eq!(content(r#"[{"type":"text","text":"a"},{"type":"image"},null,{"type":"text","text":"b"}]"#), "ab");
     assert_eq!(content("null"), "");
+}
+
+#[test]
+fn members_that_are_null_begin_no_reply() {
+    let first = r#"{"choices":[{"delta":{"role":"assistant","content":"","reasoning":null,"audio":null,"x":[]}}]}"#;
+    let flow = |chunk: &str| read_event(&mut reply(), &event(chunk), error_inside, &mut |_| {}).unwrap();
+    assert_eq!(flow(first), Flow::Waiting);
+    assert_eq!(flow(r#"{"choices":[{"delta":{"reasoning":"why"}}]}"#), Flow::Flowing);
 }
