@@ -82,6 +82,12 @@ impl Messages {
         self.messages.iter().rev().take_while(|message| !matches!(***message, Message::Assistant { .. })).count()
     }
 
+    /// Estimated tokens of the messages outside a range.
+    pub(crate) fn tokens_without(&self, range: &Range<usize>) -> u64 {
+        let inside = self.messages[range.clone()].iter().map(|message| message.estimated_tokens());
+        self.tokens.saturating_sub(inside.sum())
+    }
+
     /// Range that a compression may replace: the messages between the task and a tail that fits its share of the
     /// window. The tail never begins with a tool result, so calls stay with their results, and always has the last
     /// `keep` messages. `None` if a compression would gain nothing.

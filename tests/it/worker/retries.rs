@@ -353,6 +353,22 @@ async fn too_long_conversation_is_compressed_and_continues() {
 }
 
 #[tokio::test]
+async fn estimate_compresses_only_what_makes_the_rest_fit() {
+    let fleet = Fleet::start().await;
+    let tool = small_window(&fleet, 300).await;
+    let worker = fleet.worker_with(|builder| builder.tool(tool.clone()).unwrap());
+    for page in 0..3 {
+        fleet.llm.push(reply_calls([("read", json!({"value": page}))]));
+    }
+    fleet.llm.push(reply_text("{}"));
+    let id = fleet.submit("d", json!({})).await;
+    assert_eq!(fleet.ended(id).await["status"], "FINISHED");
+    let told = fleet.llm.requests().pop().unwrap().body["messages"].to_string();
+    assert!((0..3).all(|page| told.contains(&format!("page {page}"))), "the model decides what is too long");
+    worker.drain().await;
+}
+
+#[tokio::test]
 async fn overflow_fails_when_nothing_is_left_to_compress() {
     let fleet = Fleet::start().await;
     let tool = small_window(&fleet, 3_000).await;

@@ -82,6 +82,10 @@ impl Journal {
     pub(crate) async fn compress(&mut self, agent: &Agent, said: usize, cause: Option<Failure>) -> Step<()> {
         let window = self.window(agent);
         let range = self.transcript.messages.compressible(window, said);
+        // By the estimate alone, only what makes the rest fit is worth a call of the model.
+        let is_worth =
+            |range: &Range<usize>| cause.is_some() || self.transcript.messages.tokens_without(range) <= window;
+        let range = range.filter(is_worth);
         let is_left = |max: u32| self.transcript.compressions < max;
         let Some(range) = range.filter(|_| agent.retry.max_compressions.is_none_or(is_left)) else {
             // The estimate alone fails nothing: the model decides if the conversation is too long.

@@ -156,7 +156,9 @@ impl Tick<'_> {
             self.is_unrecorded = true;
             return self.journal.record_broken(self.agent, asked, partial).map(Requested::Reply);
         }
-        if matches!(error.root(), ModelError::Empty | ModelError::BadCall { .. }) {
+        // A caller of the contract gets the provider's refusal at once.
+        let is_bad_call = matches!(error.root(), ModelError::BadCall { .. }) && self.agent.profile.takes_part();
+        if is_bad_call || matches!(error.root(), ModelError::Empty) {
             return self.journal.record_unusable(self.agent, asked, &error).await.map(Requested::Unusable);
         }
         if error.class() == FailureClass::ContextLimit && self.agent.profile.takes_part() {
