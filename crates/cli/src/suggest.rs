@@ -1,5 +1,6 @@
 //! "did you mean": the known name that is most like one that the API does not know.
 
+use longhaul_shared::nearest::nearest as nearest_name;
 use serde_json::Value;
 
 use crate::client::{Client, ClientError};
@@ -42,18 +43,10 @@ pub async fn nearest(client: &Client, kind: Kind, asked: &str, mut error: Client
     }
     let known = client.all(kind.path(), &[("limit", "200")], "items").await.unwrap_or_default();
     let names = known.iter().take(MAX_NAMES).filter_map(|item| item["key"].as_str());
-    if let (Some(name), ClientError::Problem(problem)) = (near(asked, names), &mut error) {
+    if let (Some(name), ClientError::Problem(problem)) = (nearest_name(asked, names), &mut error) {
         problem.add_hint(&format!("did you mean `{name}`?"));
     }
     error
-}
-
-/// The name at the smallest distance, if at most a third of its characters differ.
-fn near<'a>(asked: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = asked.chars().count().max(3) / 3;
-    let measured = names.map(|name| (strsim::damerau_levenshtein(asked, name), name));
-    let (_, name) = measured.filter(|(distance, _)| (1..=limit).contains(distance)).min()?;
-    Some(name)
 }
 
 /// The definition and the agent that a body names.
@@ -64,20 +57,4 @@ pub async fn nearest_of_body(client: &Client, body: &Value, mut error: ClientErr
         }
     }
     error
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_similar_name_is_suggested() {
-        let names = ["mail-triage", "invoice", "agent"];
-        let near = |asked| near(asked, names.into_iter());
-        assert_eq!(near("mail-trige"), Some("mail-triage"));
-        assert_eq!(near("triage-mail"), None);
-        assert_eq!(near("invioce"), Some("invoice"));
-        assert_eq!(near("x"), None);
-        assert_eq!(near("invoice"), None, "it is known");
-    }
 }

@@ -11,6 +11,7 @@ pub mod guarded_client;
 pub mod http;
 pub mod json_schema;
 pub mod memory;
+pub mod nearest;
 pub mod sealing;
 pub mod telemetry;
 pub mod template;

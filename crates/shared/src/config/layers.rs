@@ -8,6 +8,7 @@ use std::{
 use ::config::{Config as Merged, Environment, File, FileFormat, Map, Source, Value, ValueKind};
 
 use super::{ConfigError, Sources};
+use crate::nearest::nearest;
 
 /// Reference of every setting with its default.
 pub(super) const DEFAULTS: &str = include_str!("../../../../deploy/config.default.toml");
@@ -174,7 +175,9 @@ impl KnownSettings {
         match layer.keys().into_iter().find(|key| !self.contains(key)) {
             None => Ok(()),
             Some(key) => {
-                let hint = self.nearest(&key).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+                let hint = nearest(&key, self.0.iter().map(String::as_str))
+                    .map(|near| format!("; did you mean {near}?"))
+                    .unwrap_or_default();
                 Err(ConfigError::Unknown { key, origin: layer.origin.clone(), hint })
             }
         }
@@ -190,12 +193,6 @@ impl KnownSettings {
         // Users choose the names of headers.
         let field = field.split_once('.').filter(|(map, _)| *map == "headers").map_or(field, |(map, _)| map);
         self.0.contains(&format!("{LISTED_PROVIDER}{field}"))
-    }
-
-    /// Returns the closest setting within an edit distance of 3.
-    fn nearest(&self, key: &str) -> Option<&str> {
-        let candidates = self.0.iter().map(|known| (strsim::levenshtein(known, key), known));
-        candidates.min().filter(|(distance, _)| *distance <= 3).map(|(_, known)| known.as_str())
     }
 }
 

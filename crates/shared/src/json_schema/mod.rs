@@ -109,7 +109,7 @@ impl Schema {
             (Err(_), Patterns::LookAround) => {
                 let bounded =
                     PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
-                options().with_pattern_options(bounded).build(&metered).map_err(|error| error.to_string())
+                options().with_pattern_options(bounded).build(&metered).map_err(|error| explained(&error))
             }
             (built, _) => built,
         };
@@ -214,7 +214,19 @@ fn options() -> ValidationOptions<'static> {
 
 fn build_linear(metered: &Value) -> Result<Validator, String> {
     let linear = PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT).dfa_size_limit(PATTERN_SIZE_LIMIT);
-    options().with_pattern_options(linear).build(metered).map_err(|error| error.to_string())
+    options().with_pattern_options(linear).build(metered).map_err(|error| explained(&error))
+}
+
+const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
+
+/// Why a schema is none, with the place in it.
+fn explained(error: &ValidationError<'_>) -> String {
+    let at = error.instance_path().to_string();
+    if at.ends_with("/type") {
+        // The meta-schema says no more than that none of its alternatives fits.
+        return format!("{at}: {} is no type; the types are {}", error.instance(), TYPES.join(", "));
+    }
+    if at.is_empty() { error.to_string() } else { format!("{at}: {error}") }
 }
 
 /// Cache of compiled schemas by content hash, bounded in number and weight; evicts the oldest. Clones share it.

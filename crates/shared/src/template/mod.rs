@@ -3,6 +3,7 @@
 
 mod meter;
 mod numbers;
+mod reads;
 mod rewrite;
 mod values;
 
@@ -21,6 +22,7 @@ use self::meter::Allowance;
 pub use self::{
     meter::{MAX_MEMORY, MAX_WORK, hold, work},
     numbers::value_of,
+    reads::{Read, reads},
     values::{held, to_json},
 };
 
