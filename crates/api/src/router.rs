@@ -150,6 +150,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         // operation
         .routes(routes!(whoami::whoami))
         .routes(routes!(fleet::demand))
+        .routes(routes!(fleet::offers))
         .routes(routes!(workers::read::list))
         .routes(routes!(workers::read::get))
         .routes(routes!(workers::drain::drain))

@@ -349,7 +349,7 @@ impl WorkerBuilder {
             has_workspaces: workspaces.is_some(),
             has_browsers: browsers.is_some(),
         };
-        let has = registrations(&tools, &self.validators, self.journal_format);
+        let has = registrations(&tools, &self.validators, self.journal_format, &config);
         let platform = Platform::new(store.clone(), credentials::platform_secrets(&config.contract)?)
             .map_err(BuildError::Client)?;
         let publisher = WakeupPublisher::start(&redis)?;
@@ -420,8 +420,13 @@ fn client(error: impl std::error::Error) -> BuildError {
     BuildError::Client(error.to_string())
 }
 
-/// The requirements that the worker meets.
-fn registrations(tools: &ToolSources, validators: &ValidatorRegistry, journal_format: u8) -> BTreeSet<String> {
+/// The requirements that the worker meets, and the models that it knows.
+fn registrations(
+    tools: &ToolSources,
+    validators: &ValidatorRegistry,
+    journal_format: u8,
+    config: &Config,
+) -> BTreeSet<String> {
     let serial_tools = SerialTool::all().filter(|tool| tools.missing_for(*tool).is_none());
     tools
         .registry
@@ -434,6 +439,7 @@ fn registrations(tools: &ToolSources, validators: &ValidatorRegistry, journal_fo
         .chain(validators.names().map(|name| format!("validator:{name}")))
         .chain(journal_requirements(journal_format))
         .chain([CONTRACT_REQUIREMENT.to_owned()])
+        .chain(config.llm.offers())
         .collect()
 }
 

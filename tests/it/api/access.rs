@@ -88,6 +88,7 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::GET, "/v1/overview", ExecutionsRead),
         (Method::GET, "/v1/usage", ExecutionsRead),
         (Method::GET, "/v1/fleet/demand", Admin),
+        (Method::GET, "/v1/fleet/offers", DefinitionsWrite),
         (Method::GET, "/v1/workers", Admin),
         (Method::GET, "/v1/workers/{id}", Admin),
         (Method::POST, "/v1/workers/{id}/drain", Admin),

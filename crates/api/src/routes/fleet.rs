@@ -1,7 +1,7 @@
-//! `GET /v1/fleet/demand`: the number to scale workers on.
+//! `GET /v1/fleet/demand`, the number to scale workers on, and `GET /v1/fleet/offers`, the names that workers know.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::QueueName;
+use longhaul_shared::domain::{Offers, QueueName};
 use longhaul_store::{fleet::demand::Demand, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -28,6 +28,41 @@ pub(crate) struct FleetDemand {
     busy_workers: u64,
     /// Executions that a worker runs at a time, as assumed for `workers_wanted`.
     concurrency: u64,
+}
+
+/// The names that the live workers know. All empty while no worker lives.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FleetOffers {
+    /// Registered and built-in tools. Those of MCP servers come with agents.
+    #[schema(example = json!(["fetch_url", "exchange_rate"]))]
+    tools: Vec<String>,
+    validators: Vec<String>,
+    /// Model providers.
+    providers: Vec<String>,
+    /// `<provider>/<model>`, without a provider for the default one; `<provider>/*` where no models are listed.
+    models: Vec<String>,
+}
+
+/// Lists the names of tools, validators, providers and models that records may use.
+///
+/// Needs the scope `definitions:write`. `longhaul apply` compares files with it.
+#[utoipa::path(get, operation_id = "getFleetOffers", path = "/v1/fleet/offers", tag = "definitions",
+    responses((status = 200, description = "The names, in order", body = FleetOffers)))]
+pub(crate) async fn offers(
+    State(state): State<ApiState>,
+    principal: Reader,
+    params: Params,
+) -> ApiResult<Json<FleetOffers>> {
+    principal.need(Scope::DefinitionsWrite)?;
+    params.finish()?;
+    let Offers { tools, validators, providers, models } = Offers::read(&state.store.offers().await?);
+    let listed = |names: std::collections::BTreeSet<String>| names.into_iter().collect();
+    Ok(Json(FleetOffers {
+        tools: listed(tools),
+        validators: listed(validators),
+        providers: listed(providers),
+        models: listed(models),
+    }))
 }
 
 /// Counts the workers that the work takes, for a scaler.

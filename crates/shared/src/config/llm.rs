@@ -1,13 +1,16 @@
 //! `[llm]`: the model providers.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use longhaul_sdk::Usd;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
-use crate::domain::{Price, Prices, ProviderPrices};
+use crate::domain::{Price, Prices, ProviderPrices, offers::ANY};
 
 /// Reserved provider name under which models bound by a platform snapshot are counted; they have no price here.
 const BOUND: &str = "platform";
@@ -20,6 +23,31 @@ pub struct LlmConfig {
     /// Reply limits of calls under a budget.
     pub budget: BudgetConfig,
     pub providers: BTreeMap<String, ProviderConfig>,
+}
+
+impl LlmConfig {
+    /// The providers and models as a worker writes them; see [`Offers`](crate::domain::Offers).
+    #[must_use]
+    pub fn offers(&self) -> Vec<String> {
+        let mut offers = Vec::new();
+        for (name, provider) in &self.providers {
+            offers.push(format!("provider:{name}"));
+            let priced = provider.prices.iter().map(|price| price.model.as_str());
+            let limited = provider.limits.iter().map(|limit| limit.model.as_str());
+            let mut models: BTreeSet<&str> = priced.chain(limited).collect();
+            if models.is_empty() {
+                models.insert(ANY);
+            }
+            models.extend(provider.default_model.as_deref());
+            for model in models {
+                offers.push(format!("model:{name}/{model}"));
+                if *name == self.default_provider {
+                    offers.push(format!("model:/{model}"));
+                }
+            }
+        }
+        offers
+    }
 }
 
 /// Waits and probes for a provider that is down, out of quota or at its limits.

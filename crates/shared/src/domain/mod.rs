@@ -12,6 +12,7 @@ pub mod limits;
 pub mod message;
 pub(crate) mod named;
 pub mod noted;
+pub mod offers;
 pub mod on_busy;
 pub mod price;
 pub mod project;
@@ -38,6 +39,7 @@ pub use ids::{
     LeaseToken, ProjectId, ScheduleId, SessionId, SkillVersionId, TenantId, WorkerId,
 };
 pub use limits::LimitKey;
+pub use offers::Offers;
 pub use on_busy::OnBusy;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};
 pub use project::{ExecutionStrategy, Plan, ProjectStatus, TaskStatus};

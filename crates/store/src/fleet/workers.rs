@@ -73,6 +73,15 @@ impl Store {
         Ok(())
     }
 
+    /// Publishes the names that a worker knows, as `longhaul_shared::domain::Offers` reads them.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn publish_offers(&self, id: WorkerId, offers: &[String]) -> Result<(), StoreError> {
+        sqlx::query!("update workers set offers = $2 where id = $1", id.0, offers).execute(&self.pool).await?;
+        Ok(())
+    }
+
     /// Publishes the serve keys that a worker satisfies.
     ///
     /// # Errors
@@ -122,6 +131,17 @@ impl Store {
                 overdue: Duration::try_from_secs_f64(row.overdue).unwrap_or_default(),
             })
             .collect())
+    }
+
+    /// The names that the live workers know, each once.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn offers(&self) -> Result<Vec<String>, StoreError> {
+        let found = sqlx::query_scalar!(
+            r#"select distinct offer as "offer!" from workers, unnest(offers) as offer where dead_at is null order by 1"#
+        );
+        Ok(found.fetch_all(&self.pool).await?)
     }
 
     /// The requirements of every submitted serve key.

@@ -179,7 +179,12 @@ impl Process {
             tokio::select! {
                 () = shutdown.cancelled() => return None,
                 registered = registered => match registered {
-                    Ok(()) => return Some(asked_at),
+                    Ok(()) => {
+                        if let Err(error) = self.deps.store.publish_offers(id, &self.serves.offers()).await {
+                            tracing::warn!(error = %error, "what the worker has registered is not listed");
+                        }
+                        return Some(asked_at);
+                    }
                     Err(error) => tracing::warn!(error = %error, "the worker could not register; trying again"),
                 },
             }

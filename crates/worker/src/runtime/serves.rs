@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::domain::{WorkerId, requirements::is_other_build};
+use longhaul_shared::domain::{Offers, WorkerId, requirements::is_other_build};
 use longhaul_store::{Store, StoreError};
 
 use super::build;
@@ -50,6 +50,11 @@ impl Serves {
     /// True while the worker satisfies all serve keys.
     pub(crate) fn all(&self) -> Arc<AtomicBool> {
         self.all.clone()
+    }
+
+    /// The names that this worker knows.
+    pub(crate) fn offers(&self) -> Vec<String> {
+        self.has.iter().filter(|has| Offers::is_one(has)).cloned().collect()
     }
 
     pub(crate) fn build(&self) -> &str {
