@@ -3,8 +3,8 @@
 
 use std::{
     any::{TypeId, type_name},
-    collections::{BTreeMap, HashMap},
-    sync::LazyLock,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -14,7 +14,7 @@ use axum::{
 };
 use bytes::Bytes;
 use longhaul_sdk::spec::SkillSpec;
-use longhaul_shared::{cpu_lane::CpuLane, json_schema::Schema};
+use longhaul_shared::{cpu_lane::CpuLane, json_schema::Schema, nearest::nearest};
 use parking_lot::RwLock;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{
@@ -50,7 +50,14 @@ pub(crate) const NO_NUL: &str = r"^[^\u0000]*$";
 
 static LARGE_BODIES: CpuLane = CpuLane::new();
 /// One schema per type of body.
-static COMPILED: LazyLock<RwLock<HashMap<TypeId, Schema>>> = LazyLock::new(RwLock::default);
+static COMPILED: LazyLock<RwLock<HashMap<TypeId, Arc<Compiled>>>> = LazyLock::new(RwLock::default);
+
+/// The schema of a type of body.
+struct Compiled {
+    schema: Schema,
+    /// Names of all fields, its own and those of the types in it.
+    fields: BTreeSet<String>,
+}
 
 /// Reads a JSON body of at most `limit` bytes, without parsing it.
 pub(crate) async fn read_body(headers: &HeaderMap, body: Body, limit: usize) -> ApiResult<Bytes> {
@@ -157,7 +164,9 @@ pub(crate) fn read<T: JsonSchema + DeserializeOwned + 'static>(
         }
     }
     let values = Value::Object(values);
-    faults.add(schema::violations_now(&compiled::<T>()?, &values)?);
+    let compiled = compiled::<T>()?;
+    let found = schema::violations_now(&compiled.schema, &values)?;
+    faults.add(found.into_iter().map(|one| with_meant(one, &compiled.fields)).collect());
     // The rules see the whole body if serde can read it, and else what is left without the members at fault.
     let read = typed::<T>(&members).or_else(|violation| {
         members.retain(|name, _| !faults.has_member(name));
@@ -243,18 +252,46 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
 }
 
 /// The compiled schema of a type of body.
-fn compiled<T: JsonSchema + 'static>() -> ApiResult<Schema> {
+fn compiled<T: JsonSchema + 'static>() -> ApiResult<Arc<Compiled>> {
     let id = TypeId::of::<T>();
     if let Some(known) = COMPILED.read().get(&id) {
-        return Ok(known.clone());
+        return Ok(Arc::clone(known));
     }
-    let schema = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
-    let compiled = schema::compile(schema.as_value()).map_err(|error| {
+    let document = SchemaSettings::draft2020_12().into_generator().into_root_schema_for::<T>();
+    let schema = schema::compile(document.as_value()).map_err(|error| {
         tracing::error!(error, body = type_name::<T>(), "the schema of a body does not compile");
         ApiError::Internal
     })?;
-    COMPILED.write().insert(id, compiled.clone());
+    let mut fields = BTreeSet::new();
+    field_names(document.as_value(), &mut fields);
+    let compiled = Arc::new(Compiled { schema, fields });
+    COMPILED.write().insert(id, Arc::clone(&compiled));
     Ok(compiled)
+}
+
+/// The names under `properties`, anywhere in a schema.
+fn field_names(of: &Value, found: &mut BTreeSet<String>) {
+    match of {
+        Value::Object(members) => {
+            if let Some(Value::Object(properties)) = members.get("properties") {
+                found.extend(properties.keys().cloned());
+            }
+            members.values().for_each(|member| field_names(member, found));
+        }
+        Value::Array(items) => items.iter().for_each(|item| field_names(item, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// An unknown field, with the field that was probably meant.
+fn with_meant(mut violation: Violation, fields: &BTreeSet<String>) -> Violation {
+    if violation.message == schema::UNKNOWN_FIELD {
+        let name = violation.path.rsplit('/').next().unwrap_or_default();
+        if let Some(meant) = nearest(name, fields.iter().map(String::as_str)) {
+            violation.message.push_str(&format!("; did you mean `{meant}`?"));
+        }
+    }
+    violation
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ mod paging;
 mod platform_health;
 mod problem;
 mod reads;
+pub mod records;
 mod router;
 mod routes;
 mod schema;

@@ -46,10 +46,16 @@ pub struct Violation {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false, example = "stale_hash")]
     pub code: Option<&'static str>,
+    /// Line of the text at `path`, from 1, if it is a template.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = usize, required = false, example = 2)]
+    pub line: Option<usize>,
 }
 
 impl Violation {
-    pub(crate) fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A violation without a stable name; both texts are cut to their maximum.
+    #[must_use]
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         let capped = |mut text: String| {
             if let Some((cut, _)) = text.char_indices().nth(MAX_TEXT_CHARS) {
                 text.truncate(cut);
@@ -57,7 +63,13 @@ impl Violation {
             }
             text
         };
-        Self { path: capped(path.into()), message: capped(message.into()), code: None }
+        Self { path: capped(path.into()), message: capped(message.into()), code: None, line: None }
+    }
+
+    /// The violation, in a line of a template.
+    #[must_use]
+    pub(crate) fn in_line(self, line: Option<usize>) -> Self {
+        Self { line, ..self }
     }
 
     /// A violation with a stable name.

@@ -9,6 +9,9 @@ use crate::{
     extract::escape_pointer,
 };
 
+/// Message of a violation by a field that the schema does not have.
+pub(crate) const UNKNOWN_FIELD: &str = "unknown field";
+
 /// Compiles a schema. Refuses patterns that need backtracking, so that such a schema fails when its version is put.
 ///
 /// # Errors
@@ -70,7 +73,7 @@ fn add(error: &ValidationError<'_>, root: &str, violations: &mut Vec<Violation>)
             unexpected
                 .iter()
                 .take(MAX_VIOLATIONS)
-                .map(|name| Violation::new(format!("{at}/{}", escape_pointer(name)), "unknown field")),
+                .map(|name| Violation::new(format!("{at}/{}", escape_pointer(name)), UNKNOWN_FIELD)),
         ),
         ValidationErrorKind::Required { property: Value::String(name) } => {
             violations.push(Violation::new(format!("{at}/{}", escape_pointer(name)), "is required"));

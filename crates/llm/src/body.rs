@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_sdk::spec::RESERVED_EXTRA;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -34,14 +35,14 @@ impl Body {
     }
 
     /// Adds the agent's `extra` fields, which replace our parameters, or remove one that is null. Fails if one is in
-    /// `reserved`.
+    /// [`RESERVED_EXTRA`] or in `own`, those of the protocol.
     pub(super) fn merge(
         &mut self,
         extra: &BTreeMap<String, serde_json::Value>,
-        reserved: &[&str],
+        own: &[&str],
     ) -> Result<(), ModelError> {
         for (name, value) in extra {
-            if reserved.contains(&name.as_str()) {
+            if RESERVED_EXTRA.iter().chain(own).any(|reserved| reserved == name) {
                 return Err(ModelError::InvalidSettings { what: format!("`extra` cannot set `{name}`") });
             }
             if value.is_null() {

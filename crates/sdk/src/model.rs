@@ -6,6 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// Members of a request that `extra` cannot set, whatever the provider's protocol.
+pub const RESERVED_EXTRA: [&str; 5] = ["model", "messages", "tools", "tool_choice", "stream"];
+
 /// The model and its request parameters. An absent field is not sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -18,8 +18,8 @@ use crate::{
     types::{FileRef, Part},
 };
 
-/// Fields that an agent's `extra` may not replace.
-const RESERVED: [&str; 6] = ["model", "messages", "system", "tools", "tool_choice", "stream"];
+/// Fields that an agent's `extra` may not replace, beside those of every protocol.
+const RESERVED: [&str; 1] = ["system"];
 
 /// Fields that make up the prompt; the counting endpoint refuses others.
 const COUNTED: [&str; 7] = ["model", "system", "messages", "tools", "tool_choice", "thinking", "output_config"];

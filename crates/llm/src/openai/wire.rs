@@ -12,8 +12,8 @@ use crate::{
     reply_limit::LIMIT_FIELDS, wire_text::WireText,
 };
 
-/// Fields that an agent's `extra` may not replace.
-pub(super) const RESERVED: [&str; 6] = ["model", "messages", "tools", "tool_choice", "stream", "n"];
+/// Fields that an agent's `extra` may not replace, beside those of every protocol.
+pub(super) const RESERVED: [&str; 1] = ["n"];
 
 /// A server's field for the reply limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

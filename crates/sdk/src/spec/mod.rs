@@ -50,7 +50,7 @@ pub use tools::{
     CallSettings, Detached, InstancesSpec, LatentToolSpec, Launch, McpServerSpec, OnError, ToolRef, ToolSettings,
 };
 
-pub use crate::model::{Effort, FallbackModel, FileInput, ModelSpec, OutputMode};
+pub use crate::model::{Effort, FallbackModel, FileInput, ModelSpec, OutputMode, RESERVED_EXTRA};
 
 /// The reserved tool that takes the final output of a definition with an output schema.
 pub const SUBMIT_OUTPUT: &str = "submit_output";

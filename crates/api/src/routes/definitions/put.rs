@@ -7,15 +7,8 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use longhaul_sdk::spec::{AgentSpec, CallerToolSpec, ConcurrencySpec, DefinitionSpec, Runner, ToolRef};
-use longhaul_shared::{
-    agent_secrets,
-    config::RefusedServer,
-    domain::{
-        TenantId,
-        requirements::{LOAD_SKILL, SEARCH_DATASET},
-    },
-};
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
+use longhaul_shared::{agent_secrets, config::RefusedServer, domain::TenantId};
 use longhaul_store::{catalogue::definitions::BUILT_IN_DEFINITIONS, tenants::api_keys::Scope};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -27,12 +20,9 @@ use crate::{
     catalog::check_web_search,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
-    schema,
+    records::{agent_rules, definition_rules},
     state::ApiState,
 };
-
-/// Model APIs accept no more tools.
-pub(crate) const MAX_TOOLS: usize = 128;
 
 /// Puts a definition as a new version, unless its newest version has the same content.
 #[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
@@ -47,8 +37,10 @@ pub(crate) async fn definition(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<VersionView>)> {
     let owner = owner(&principal, params)?;
-    let spec: DefinitionSpec =
-        read_spec(&headers, (body, BODY_LIMIT), |spec| definition_violations(&key, spec)).await?;
+    let spec: DefinitionSpec = read_spec(&headers, (body, BODY_LIMIT), |spec: &DefinitionSpec| {
+        with_key((&key, &spec.key), definition_rules(spec))
+    })
+    .await?;
     if BUILT_IN_DEFINITIONS.contains(&key.as_str()) {
         return Err(ApiError::KeyReserved(key));
     }
@@ -74,7 +66,9 @@ pub(crate) async fn agent(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<VersionView>)> {
     let owner = owner(&principal, params)?;
-    let mut spec: AgentSpec = read_spec(&headers, (body, BODY_LIMIT), |spec| agent_violations(&key, spec)).await?;
+    let mut spec: AgentSpec =
+        read_spec(&headers, (body, BODY_LIMIT), |spec: &AgentSpec| with_key((&key, &spec.key), agent_rules(spec)))
+            .await?;
     check_web_search(&spec, state.options.web_search)?;
     match state.options.tool_servers.refuses(owner, &spec.mcp_servers) {
         None => {}
@@ -126,75 +120,12 @@ pub(crate) async fn read_spec<S: JsonSchema + DeserializeOwned + Send + 'static>
     in_turn(bytes.len(), || read_storable(&bytes, &rules)).await
 }
 
-fn agent_violations(key: &str, spec: &AgentSpec) -> Vec<Violation> {
-    let mut violations = shared_violations((key, &spec.key), &spec.concurrency);
-    if !spec.latent_tools.is_empty() && spec.tools.len() + spec.latent_tools.len() > MAX_TOOLS {
-        violations
-            .push(Violation::new("/latent_tools", format!("there may be {MAX_TOOLS} tools, latent ones included")));
-    }
-    for (name, server) in &spec.mcp_servers {
-        if server.command.is_empty() == server.url.is_none() {
-            let path = format!("/mcp_servers/{name}");
-            violations.push(Violation::new(path, "exactly one of `command` and `url` is required"));
-        }
-    }
-    if !spec.datasets.is_empty() && spec.tools.iter().any(|tool| tool.name() == SEARCH_DATASET) {
-        violations.push(Violation::new("/tools", format!("`{SEARCH_DATASET}` comes with `datasets`")));
-    }
-    let latent = spec.latent_tools.iter().map(|tool| tool.name.as_str());
-    if spec.tools.iter().map(ToolRef::name).chain(latent).any(|name| name == LOAD_SKILL) {
-        violations.push(Violation::new("/tools", format!("`{LOAD_SKILL}` comes with `skills`")));
-    }
-    violations.extend(caller_tool_violations(spec));
-    for (index, tool) in spec.latent_tools.iter().enumerate() {
-        if let Some((field, reason)) = tool.problem() {
-            violations.push(Violation::new(format!("/latent_tools/{index}/{field}"), reason));
-        }
-        for (field, schema) in [("parameters", &tool.parameters), ("output", &tool.output)] {
-            if let Err(error) = schema::compile(schema) {
-                violations.push(Violation::new(format!("/latent_tools/{index}/{field}"), error));
-            }
-        }
+/// Adds a violation if the record has another key than its path.
+fn with_key((in_path, in_body): (&str, &str), mut violations: Vec<Violation>) -> Vec<Violation> {
+    if in_path != in_body {
+        violations.push(Violation::new("/key", format!("differs from `{in_path}` in the path")));
     }
     violations
-}
-
-fn caller_tool_violations(spec: &AgentSpec) -> Vec<Violation> {
-    let tools = || spec.tools.iter().enumerate().filter_map(|(at, tool)| Some((at, tool.caller()?)));
-    let others = spec.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name());
-    let names = others.chain(spec.latent_tools.iter().map(|tool| tool.name.as_str()));
-    let places: Vec<usize> = tools().map(|(at, _)| at).collect();
-    let problems = CallerToolSpec::problems(tools().map(|(_, tool)| tool), names);
-    let place =
-        |index: usize, field: &str| format!("/tools/{}/{field}", places.get(index).copied().unwrap_or_default());
-    let wrong = problems.into_iter().map(|(index, field, reason)| Violation::new(place(index, field), reason));
-    let schemas = tools().flat_map(|(at, tool)| tool.schemas().map(move |(field, schema)| (at, field, schema)));
-    let unusable = schemas.filter_map(|(at, field, schema)| {
-        let error = schema::compile(schema).err()?;
-        Some(Violation::new(format!("/tools/{at}/{field}"), error))
-    });
-    wrong.chain(unusable).collect()
-}
-
-fn definition_violations(key: &str, spec: &DefinitionSpec) -> Vec<Violation> {
-    let mut violations = shared_violations((key, &spec.key), &spec.concurrency);
-    for (path, schema) in [("/input_schema", Some(&spec.input_schema)), ("/output_schema", spec.output_schema.as_ref())]
-    {
-        if let Some(Err(error)) = schema.map(schema::compile) {
-            violations.push(Violation::new(path, error));
-        }
-    }
-    if spec.runner == Runner::Rust {
-        violations
-            .push(Violation::new("/runner", "a definition in Rust is published by the worker that registered it"));
-    }
-    violations
-}
-
-fn shared_violations((in_path, in_body): (&str, &str), limits: &[ConcurrencySpec]) -> Vec<Violation> {
-    let differs = (in_path != in_body).then(|| Violation::new("/key", format!("differs from `{in_path}` in the path")));
-    let limits = ConcurrencySpec::problems(limits).into_iter().map(|(path, reason)| Violation::new(path, reason));
-    differs.into_iter().chain(limits).collect()
 }
 
 fn answer(created: bool, view: VersionView) -> ApiResult<(StatusCode, Json<VersionView>)> {

@@ -29,10 +29,8 @@ use crate::{
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
-    routes::{
-        definitions::put::MAX_TOOLS,
-        files::attach::{gone, named_files},
-    },
+    records::MAX_TOOLS,
+    routes::files::attach::{gone, named_files},
     schema,
     state::ApiState,
 };
