@@ -209,17 +209,12 @@ impl DevServer {
 /// # Errors
 /// A file is invalid.
 pub fn files(asked: &[PathBuf]) -> anyhow::Result<SpecFiles> {
-    let mut files = SpecFiles::default();
-    for path in asked {
-        files.extend(SpecFiles::read(path)?);
-    }
     if asked.is_empty() {
         let here = ["agents", "definitions"].map(PathBuf::from);
-        for path in here.iter().filter(|path| path.is_dir()) {
-            files.extend(SpecFiles::read_any(path)?);
-        }
+        let here: Vec<PathBuf> = here.into_iter().filter(|path| path.is_dir()).collect();
+        return Ok(SpecFiles::read_any(&here).sound()?);
     }
-    Ok(files)
+    Ok(SpecFiles::read(asked).sound()?)
 }
 
 fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url: &str) -> Vec<(String, String)> {

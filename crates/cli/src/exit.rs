@@ -36,14 +36,21 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
     Exit::Failure
 }
 
-/// An error as `--json` shows it: the API's problem document if there is one, otherwise a text.
+/// An error as `--json` shows it: the API's problem document if there is one, otherwise a text, with the mistakes in
+/// files one by one.
 #[must_use]
 pub fn described(error: &anyhow::Error) -> Value {
     let problem = error.chain().find_map(|cause| match cause.downcast_ref() {
         Some(ClientError::Problem(problem)) => serde_json::to_value(problem).ok(),
         _ => None,
     });
-    problem.unwrap_or_else(|| json!({ "code": of_error(error).name(), "detail": format!("{error:#}") }))
+    problem.unwrap_or_else(|| {
+        let mut told = json!({ "code": of_error(error).name(), "detail": format!("{error:#}") });
+        if let Some(SpecFileError(problems)) = error.chain().find_map(|cause| cause.downcast_ref()) {
+            told["problems"] = json!(problems);
+        }
+        told
+    })
 }
 
 /// A usage error that clap cannot detect.

@@ -6,6 +6,8 @@ pub mod compose;
 pub mod dev_server;
 pub mod exit;
 mod json_input;
+pub mod known_names;
+mod located_yaml;
 mod open_files;
 pub mod progress;
 mod skill_folder;

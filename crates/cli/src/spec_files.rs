@@ -1,9 +1,9 @@
-//! Reads agents, definitions and platform documents from YAML files, and skills from folders. Errors name file, line
-//! and key.
+//! Reads agents, definitions and platform documents from YAML files, and skills from folders.
 //!
-//! Everything that can be checked without a worker is checked before the first file is applied: unknown keys, schemas
-//! that do not compile, scripts that do not parse. A file with `prompts` is an agent, one with `agent_key` a
-//! definition, one with `kind: platform` a platform document. A folder with `SKILL.md` is a skill as a whole.
+//! Everything that can be checked without a worker is checked before the first file is applied, with the rules of the
+//! API (`longhaul_api::records`), and all mistakes are told with file and line. A file with `prompts` is an agent, one
+//! with `agent_key` a definition, one with `kind: platform` a platform document. A folder with `SKILL.md` is a skill as
+//! a whole.
 
 use std::{
     collections::BTreeMap,
@@ -11,74 +11,93 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use longhaul_api::{Violation, records};
 use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_llm::scripted::ScriptedModel;
-use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, SKILL_FILE, SkillSpec, ToolRef};
-use longhaul_shared::json_schema::{Patterns, Schema};
-use serde::de::DeserializeOwned;
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, SKILL_FILE, SkillSpec};
 use serde_json::Value;
 
-use crate::{skill_folder, spec_file_error::SpecFileError};
+use crate::{
+    located_yaml::{Lines, Located},
+    skill_folder,
+    spec_file_error::{SpecFileError, SpecProblem},
+};
 
-/// The records read from a file or a directory.
+/// A record and where it was read.
+#[derive(Debug)]
+pub struct Source<S> {
+    /// The file, or the folder of a skill.
+    pub path: PathBuf,
+    pub spec: S,
+    lines: Lines,
+}
+
+impl<S> Source<S> {
+    /// A problem at a JSON pointer of the record.
+    #[must_use]
+    pub fn problem(&self, pointer: &str, what: impl std::fmt::Display) -> SpecProblem {
+        problem((&self.path, &self.lines), pointer, what)
+    }
+}
+
+/// Kind of a document that is compared by the names in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Agent,
+    Definition,
+}
+
+/// The records read from files and directories.
 #[derive(Debug, Default)]
 pub struct SpecFiles {
-    /// Skills with their folders.
-    pub skills: Vec<(PathBuf, SkillSpec)>,
-    /// Agents with their source files.
-    pub agents: Vec<(PathBuf, AgentSpec)>,
-    /// Definitions with their source files.
-    pub definitions: Vec<(PathBuf, DefinitionSpec)>,
-    /// Platform documents with their source files.
-    pub platforms: Vec<(PathBuf, PlatformSpec)>,
+    pub skills: Vec<Source<SkillSpec>>,
+    pub agents: Vec<Source<AgentSpec>>,
+    pub definitions: Vec<Source<DefinitionSpec>>,
+    pub platforms: Vec<Source<PlatformSpec>>,
+    /// All agents and definitions as they are written, also those with mistakes.
+    pub written: Vec<(Kind, Source<Value>)>,
+    /// Every mistake in every file.
+    pub problems: Vec<SpecProblem>,
 }
 
 impl SpecFiles {
-    /// Reads a file, or every `*.yaml`, `*.yml` and skill below a directory in order of name.
-    ///
-    /// # Errors
-    /// The first error of the first invalid file.
-    pub fn read(path: &Path) -> Result<Self, SpecFileError> {
-        let read = Self::read_any(path)?;
-        if read.is_empty() {
-            return Err(SpecFileError::new(path, "there is no .yaml file and no skill in it"));
-        }
-        Ok(read)
-    }
-
-    /// As [`read`](Self::read), but a directory without files is no error.
-    ///
-    /// # Errors
-    /// The first error of the first invalid file.
-    pub fn read_any(path: &Path) -> Result<Self, SpecFileError> {
-        let mut files = Vec::new();
-        collect(path, &mut files)?;
-        let mut read = Self::default();
-        for file in files {
-            read.add(&file)?;
-        }
-        read.refuse_doubles()?;
-        Ok(read)
-    }
-
-    /// Adds the records of `other`.
-    pub fn extend(&mut self, other: Self) {
-        self.skills.extend(other.skills);
-        self.agents.extend(other.agents);
-        self.definitions.extend(other.definitions);
-        self.platforms.extend(other.platforms);
-    }
-
-    /// Returns true if no record was read.
+    /// Reads each file of `paths`, and every `*.yaml`, `*.yml` and skill below each directory in order of name.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.skills.is_empty() && self.agents.is_empty() && self.definitions.is_empty() && self.platforms.is_empty()
+    pub fn read(paths: &[PathBuf]) -> Self {
+        let mut read = Self::default();
+        for path in paths {
+            let before = read.problems.len();
+            if !read.add_all(path) && read.problems.len() == before {
+                read.problems.extend(SpecFileError::new(path, "there is no .yaml file and no skill in it").0);
+            }
+        }
+        read.find_doubles();
+        read
+    }
+
+    /// As [`read`](Self::read), but a directory without files is no mistake.
+    #[must_use]
+    pub fn read_any(paths: &[PathBuf]) -> Self {
+        let mut read = Self::default();
+        for path in paths {
+            read.add_all(path);
+        }
+        read.find_doubles();
+        read
+    }
+
+    /// The files, if they have no mistakes.
+    ///
+    /// # Errors
+    /// The mistakes.
+    pub fn sound(self) -> Result<Self, SpecFileError> {
+        if self.problems.is_empty() { Ok(self) } else { Err(SpecFileError(self.problems)) }
     }
 
     /// Replaces the command `longhaul` of tool servers by `program`, which need not be in the search path.
     pub fn start_own_tools_with(&mut self, program: &Path) {
-        for (_, agent) in &mut self.agents {
-            for server in agent.mcp_servers.values_mut() {
+        for agent in &mut self.agents {
+            for server in agent.spec.mcp_servers.values_mut() {
                 if let Some(first) = server.command.first_mut()
                     && first == "longhaul"
                 {
@@ -88,41 +107,110 @@ impl SpecFiles {
         }
     }
 
+    /// Returns false if there is no file.
+    fn add_all(&mut self, path: &Path) -> bool {
+        let mut files = Vec::new();
+        let mut found = collect(path, &mut files);
+        for file in &files {
+            found = found.and_then(|()| self.add(file)).or_else(|error| {
+                self.problems.extend(error.0);
+                Ok(())
+            });
+        }
+        self.problems.extend(found.err().into_iter().flat_map(|error| error.0));
+        !files.is_empty()
+    }
+
     fn add(&mut self, path: &Path) -> Result<(), SpecFileError> {
+        let path = path.to_owned();
         if path.is_dir() {
-            self.skills.push((path.to_owned(), skill_folder::read(path)?));
+            let spec = skill_folder::read(&path)?;
+            self.skills.push(Source { path, spec, lines: Lines::default() });
             return Ok(());
         }
-        let text = fs::read_to_string(path).map_err(|error| SpecFileError::new(path, error))?;
-        let fields: BTreeMap<String, Value> = parse(path, &text)?;
-        if fields.get("kind").and_then(Value::as_str) == Some("platform") {
-            self.platforms.push((path.to_owned(), platform(path, &text)?));
-            return Ok(());
-        }
-        match (fields.contains_key("prompts"), fields.contains_key("agent_key")) {
-            (true, false) => self.agents.push((path.to_owned(), agent(path, &text)?)),
-            (false, true) => self.definitions.push((path.to_owned(), definition(path, &text)?)),
-            (true, true) => return Err(SpecFileError::new(path, "`prompts` is of agents, `agent_key` of definitions")),
-            (false, false) => {
+        let text = fs::read_to_string(&path).map_err(|error| SpecFileError::new(&path, error))?;
+        let Located { value, lines } =
+            Located::read(&text).map_err(|(line, reason)| SpecFileError::at(&path, line, reason))?;
+        let Value::Object(members) = &value else {
+            return Err(SpecFileError::new(&path, "it is no record: names and values are missing"));
+        };
+        let has = |name: &str| members.contains_key(name);
+        let is_platform = members.get("kind").and_then(Value::as_str) == Some("platform");
+        match (is_platform, has("prompts"), has("agent_key")) {
+            (true, _, _) => self.platforms.push(read_as(records::read_platform, path, &value, lines)?),
+            (false, true, false) => {
+                self.written
+                    .push((Kind::Agent, Source { path: path.clone(), spec: value.clone(), lines: lines.clone() }));
+                self.agents.push(read_as(read_agent, path, &value, lines)?);
+            }
+            (false, false, true) => {
+                let source = Source { path: path.clone(), spec: value.clone(), lines: lines.clone() };
+                self.written.push((Kind::Definition, source));
+                self.definitions.push(read_as(records::read_definition, path, &value, lines)?);
+            }
+            (false, true, true) => {
+                let what = "`prompts` is of agents, `agent_key` of definitions";
+                return Err(SpecFileError::at(&path, lines.of("/agent_key"), what));
+            }
+            (false, false, false) => {
                 let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`";
-                return Err(SpecFileError::new(path, what));
+                return Err(SpecFileError::new(&path, what));
             }
         }
         Ok(())
     }
 
-    fn refuse_doubles(&self) -> Result<(), SpecFileError> {
-        let agents = self.agents.iter().map(|(path, agent)| (path, "agent", &agent.key));
-        let definitions = self.definitions.iter().map(|(path, definition)| (path, "definition", &definition.key));
-        let skills = self.skills.iter().map(|(path, skill)| (path, "skill", &skill.name));
+    /// Keys that two files have.
+    fn find_doubles(&mut self) {
+        let skills = self.skills.iter().map(|one| (None, one.spec.name.as_str(), &one.path, one.problem("", "")));
+        let written = self.written.iter().filter_map(|(kind, one)| {
+            Some((Some(*kind), one.spec["key"].as_str()?, &one.path, one.problem("/key", "")))
+        });
         let mut seen = BTreeMap::new();
-        for (path, kind, key) in agents.chain(definitions).chain(skills) {
+        for (kind, key, path, place) in written.chain(skills) {
             if let Some(first) = seen.insert((kind, key), path) {
-                let what = format!("{kind} `{key}` is also in {}", first.display());
-                return Err(SpecFileError::new(path, what));
+                let what = format!("/key: `{key}` is also in {}", first.display());
+                self.problems.push(SpecProblem { what, ..place });
             }
         }
-        Ok(())
+    }
+}
+
+fn problem((path, lines): (&Path, &Lines), pointer: &str, what: impl std::fmt::Display) -> SpecProblem {
+    let what = if pointer.is_empty() { what.to_string() } else { format!("{pointer}: {what}") };
+    SpecProblem { file: path.to_owned(), line: lines.of(pointer), what }
+}
+
+/// Reads a record with the rules of the API.
+fn read_as<S>(
+    read: impl Fn(&[u8]) -> Result<S, Vec<Violation>>,
+    path: PathBuf,
+    value: &Value,
+    lines: Lines,
+) -> Result<Source<S>, SpecFileError> {
+    match read(value.to_string().as_bytes()) {
+        Ok(spec) => Ok(Source { path, spec, lines }),
+        Err(violations) => {
+            let told = violations.into_iter().map(|one| {
+                let at = problem((&path, &lines), &one.path, &one.message);
+                // The message begins with what it is about, in quotes.
+                let mark = one.message.split('`').nth(1).and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+                match one.line {
+                    Some(inner) => SpecProblem { line: lines.within(&one.path, inner, mark), ..at },
+                    None => at,
+                }
+            });
+            Err(SpecFileError(told.collect()))
+        }
+    }
+}
+
+/// An agent, with the script of its model.
+fn read_agent(json: &[u8]) -> Result<AgentSpec, Vec<Violation>> {
+    let spec = records::read_agent(json)?;
+    match spec.model.script.as_deref().map(ScriptedModel::check) {
+        Some(Err(error)) => Err(vec![Violation::new("/model/script", error.to_string())]),
+        Some(Ok(())) | None => Ok(spec),
     }
 }
 
@@ -155,78 +243,6 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
     Ok(())
 }
 
-fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, SpecFileError> {
-    // YAML 1.2: only `true` and `false` are booleans; `n`, `y`, `no` and `on` are strings.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| SpecFileError::new(path, error))
-}
-
-fn agent(path: &Path, text: &str) -> Result<AgentSpec, SpecFileError> {
-    let spec: AgentSpec = parse(path, text)?;
-    if let Some(script) = &spec.model.script {
-        ScriptedModel::check(script)
-            .map_err(|error| SpecFileError::new(path, format!("model.script{}: {error}", at(text, "script:"))))?;
-    }
-    for (name, server) in &spec.mcp_servers {
-        if server.command.is_empty() == server.url.is_none() {
-            let what =
-                format!("mcp_servers.{name}{}: exactly one of `command` and `url`", at(text, &format!("{name}:")));
-            return Err(SpecFileError::new(path, what));
-        }
-    }
-    for tool in spec.tools.iter().filter_map(ToolRef::caller) {
-        let line = at(text, &format!("- name: {}", tool.name));
-        let refused = |field: &str, reason: &dyn std::fmt::Display| {
-            SpecFileError::new(path, format!("tools{line}: {field}: {reason}"))
-        };
-        if let Some((field, reason)) = tool.problem() {
-            return Err(refused(field, &reason));
-        }
-        for (field, schema) in tool.schemas() {
-            Schema::compile(schema, Patterns::Linear).map_err(|error| refused(field, &error))?;
-        }
-    }
-    for tool in &spec.latent_tools {
-        let line = at(text, &format!("- name: {}", tool.name));
-        let refused = |field: &str, reason: &dyn std::fmt::Display| {
-            SpecFileError::new(path, format!("latent_tools{line}: {field}: {reason}"))
-        };
-        if let Some((field, reason)) = tool.problem() {
-            return Err(refused(field, &reason));
-        }
-        for (field, schema) in [("parameters", &tool.parameters), ("output", &tool.output)] {
-            Schema::compile(schema, Patterns::Linear).map_err(|error| refused(field, &error))?;
-        }
-    }
-    Ok(spec)
-}
-
-fn definition(path: &Path, text: &str) -> Result<DefinitionSpec, SpecFileError> {
-    let spec: DefinitionSpec = parse(path, text)?;
-    let schemas = [("input_schema", Some(&spec.input_schema)), ("output_schema", spec.output_schema.as_ref())];
-    for (key, schema) in schemas {
-        if let Some(Err(error)) = schema.map(|schema| Schema::compile(schema, Patterns::Linear)) {
-            let what = format!("{key}{}: not a JSON Schema: {error}", at(text, &format!("{key}:")));
-            return Err(SpecFileError::new(path, what));
-        }
-    }
-    Ok(spec)
-}
-
-fn platform(path: &Path, text: &str) -> Result<PlatformSpec, SpecFileError> {
-    let spec: PlatformSpec = parse(path, text)?;
-    match spec.problems().into_iter().next() {
-        Some((at, reason)) => Err(SpecFileError::new(path, format!("{at}: {reason}"))),
-        None => Ok(spec),
-    }
-}
-
-/// ` (line 12)`: the first line that starts with `key`, for errors found after parsing.
-fn at(text: &str, key: &str) -> String {
-    let line = text.lines().position(|line| line.trim_start().starts_with(key));
-    line.map_or_else(String::new, |line| format!(" (line {})", line + 1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +251,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.yaml");
         fs::write(&path, text).unwrap();
-        SpecFiles::read(dir.path()).unwrap_err().to_string()
+        SpecFiles::read(&[dir.path().to_owned()]).sound().unwrap_err().to_string()
     }
 
     const AGENT: &str = "key: a\nname: A\nprompts:\n  conversation: hi\n";
@@ -243,22 +259,22 @@ mod tests {
     #[test]
     fn errors_name_file_line_and_key() {
         let error = refusal(&format!("{AGENT}modle: {{}}\n"));
-        assert!(error.contains("a.yaml") && error.contains("modle") && error.contains('5'), "{error}");
+        assert!(error.ends_with("a.yaml:5: /modle: unknown field; did you mean `model`?"), "{error}");
         let error = refusal(&format!("{AGENT}model:\n  script: '{{{{ nope'\n"));
-        assert!(error.contains("model.script (line 6)"), "{error}");
+        assert!(error.contains(":6: /model/script: "), "{error}");
         let latent = |tool: &str| refusal(&format!("{AGENT}latent_tools:\n  - name: {tool}\n    description: d\n"));
         let error = latent("submit_output");
-        assert!(error.contains("latent_tools (line 6): name: is reserved"), "{error}");
+        assert!(error.contains(":6: /latent_tools/0/name: is reserved"), "{error}");
         let error = latent("t\n    output: {type: thing}");
-        assert!(error.contains("latent_tools (line 6): output: "), "{error}");
+        assert!(error.contains(":7: /latent_tools/0/output: "), "{error}");
         let by_caller =
             |tool: &str| refusal(&format!("{AGENT}tools:\n  - name: {tool}\n    runs: caller\n    description: d\n"));
         let error = by_caller("mcp__a__b");
-        assert!(error.contains("tools (line 6): name: is reserved"), "{error}");
+        assert!(error.contains(":6: /tools/0/name: is reserved"), "{error}");
         let error = by_caller("t\n    parameters: {type: object, required: 1}");
-        assert!(error.contains("tools (line 6): parameters: "), "{error}");
+        assert!(error.contains(":7: /tools/0/parameters: "), "{error}");
         let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
-        assert!(error.contains("output_schema (line 4): not a JSON Schema"), "{error}");
+        assert!(error.contains(":4: /output_schema: "), "{error}");
         assert!(refusal("key: d\n").contains("neither an agent"));
     }
 
@@ -266,9 +282,9 @@ mod tests {
     fn platform_document_is_recognized_and_validated() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("p.yaml"), "kind: platform\nruntime_profile: online\n").unwrap();
-        assert_eq!(SpecFiles::read(dir.path()).unwrap().platforms.len(), 1);
+        assert_eq!(SpecFiles::read(&[dir.path().to_owned()]).sound().unwrap().platforms.len(), 1);
         let error = refusal("kind: platform\nmanaged_models: [{id: m}, {id: m}]\n");
-        assert!(error.contains("/managed_models/1: `m` is written twice"), "{error}");
+        assert!(error.contains(":2: /managed_models/1: `m` is written twice"), "{error}");
         assert!(refusal("kind: platform\nprovidres: []\n").contains("providres"));
     }
 
@@ -278,17 +294,23 @@ mod tests {
         for name in ["a.yaml", "b.yml"] {
             fs::write(dir.path().join(name), AGENT).unwrap();
         }
-        assert!(SpecFiles::read(dir.path()).unwrap_err().to_string().contains("agent `a` is also in"));
+        assert!(
+            SpecFiles::read(&[dir.path().to_owned()])
+                .sound()
+                .unwrap_err()
+                .to_string()
+                .contains("b.yml:1: /key: `a` is also in")
+        );
     }
 
     #[test]
     fn the_examples_of_the_repository_are_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let agents = SpecFiles::read(&root.join("agents")).unwrap().agents;
-        let definitions = SpecFiles::read(&root.join("definitions")).unwrap().definitions;
-        for (path, definition) in &definitions {
-            let has_agent = agents.iter().any(|(_, agent)| agent.key == definition.agent_key);
-            assert!(has_agent, "{} names an agent that is not there", path.display());
+        let agents = SpecFiles::read(&[root.join("agents")]).sound().unwrap().agents;
+        let definitions = SpecFiles::read(&[root.join("definitions")]).sound().unwrap().definitions;
+        for definition in &definitions {
+            let has_agent = agents.iter().any(|agent| agent.spec.key == definition.spec.agent_key);
+            assert!(has_agent, "{} names an agent that is not there", definition.path.display());
         }
         assert!(definitions.len() >= 3);
     }
@@ -296,18 +318,37 @@ mod tests {
     #[test]
     fn words_of_yaml_1_1_are_strings() {
         let text = "key: d\nagent_key: a\nname: D\nprompt: x\ninput_schema:\n  properties: {n: {type: integer}, on: {enum: [y, no, off]}}\n";
-        let spec = definition(Path::new("d.yaml"), text).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("d.yaml"), text).unwrap();
+        let read = SpecFiles::read(&[dir.path().to_owned()]).sound().unwrap();
         let expected = serde_json::json!({"n": {"type": "integer"}, "on": {"enum": ["y", "no", "off"]}});
-        assert_eq!(spec.input_schema["properties"], expected);
-        let error =
-            definition(Path::new("d.yaml"), &format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n")).unwrap_err();
-        assert!(error.to_string().contains("output_schema (line 7)"), "{error}");
+        assert_eq!(read.definitions[0].spec.input_schema["properties"], expected);
+        let error = refusal(&format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n"));
+        assert!(error.contains(":7: /output_schema"), "{error}");
+    }
+
+    #[test]
+    fn every_mistake_of_every_file_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(
+            dir.path().join("a.yaml"),
+            "key: a\nname: A\nprompts:\n  conversation: |\n    hi\n    {{ inptu.x }}\nmodle: {}\n",
+        )
+        .unwrap();
+        fs::write(dir.path().join("b.yaml"), "key: [\n").unwrap();
+        fs::write(dir.path().join("c.yaml"), "key: c\nname: C\nagent_key: a\nmax_retries: many\n").unwrap();
+        let told = SpecFiles::read(&[dir.path().to_owned()]).problems;
+        let lines: Vec<_> =
+            told.iter().map(|one| (one.file.file_name().unwrap().to_str().unwrap(), one.line)).collect();
+        assert_eq!(lines, [("a.yaml", Some(7)), ("a.yaml", Some(6)), ("b.yaml", told[2].line), ("c.yaml", Some(4))]);
+        assert!(told[2].line.is_some());
     }
 
     #[test]
     fn empty_directory_is_refused_only_when_asked_for() {
         let empty = tempfile::tempdir().unwrap();
-        assert!(SpecFiles::read(empty.path()).unwrap_err().to_string().contains("no .yaml file"));
-        assert!(SpecFiles::read_any(empty.path()).unwrap().agents.is_empty());
+        let paths = [empty.path().to_owned()];
+        assert!(SpecFiles::read(&paths).problems[0].what.contains("no .yaml file"));
+        assert!(SpecFiles::read_any(&paths).sound().unwrap().agents.is_empty());
     }
 }

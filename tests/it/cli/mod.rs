@@ -1,5 +1,6 @@
 //! The client commands of the built program against a real API: output and exit codes.
 
+mod apply;
 mod doctor;
 mod executions;
 mod files;

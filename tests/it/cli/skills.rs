@@ -14,7 +14,7 @@ async fn skills_are_applied_from_folders() {
     std::fs::create_dir_all(folder.join("references")).unwrap();
     let write = |path: &str, text: &str| std::fs::write(shell.dir.path().join("agents").join(path), text).unwrap();
     write("desk.yaml", AGENT);
-    shell.refused(&["apply", "-f", "agents/desk.yaml"], 6, &["desk.yaml", "there is no skill `refunds`"]).await;
+    shell.refused(&["apply", "-f", "agents/desk.yaml"], 2, &["desk.yaml", "there is no skill `refunds`"]).await;
     write("skills/refunds/SKILL.md", SKILL);
     // Not a record of its own: it belongs to the skill.
     write("skills/refunds/references/rates.yaml", "rate: 2");

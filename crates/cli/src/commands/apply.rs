@@ -1,6 +1,9 @@
 //! `longhaul apply`: applies agents, definitions and platform documents from YAML files, and skills from folders.
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, context::DATA_DIR, env_file, output};
@@ -10,18 +13,25 @@ use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::{client::Client, compose, spec_files::SpecFiles};
+use crate::{
+    client::{Client, ClientError},
+    compose,
+    known_names::{Found, Known},
+    spec_files::{Source, SpecFiles},
+};
 
 /// Apply agents, definitions and the platform from YAML files, and skills from folders
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 All files are read and checked before the first one is applied; what has not changed makes no new version. Skills go
 first, then agents, so that agents find their skills and definitions their agent. A folder with SKILL.md is a skill.
+Names of tools, validators, providers and models that no live worker knows are warnings.
 Without --direct, needs a key with the scope definitions:write, and admin for `kind: platform`.
 
 Examples:
   longhaul apply -f definitions -f agents
   longhaul apply -f agents/invoice-clerk.yaml --shared
+  longhaul apply -f definitions -f agents --check --strict
   DATABASE_URL=… longhaul apply -f . --direct")]
 pub struct ApplyArgs {
     /// File or directory to apply; may be repeated
@@ -33,6 +43,12 @@ pub struct ApplyArgs {
     /// Write to the database of `DATABASE_URL` for all tenants, instead of through the API
     #[arg(long)]
     direct: bool,
+    /// Refuse names that no live worker knows
+    #[arg(long)]
+    strict: bool,
+    /// Check the files and apply nothing
+    #[arg(long)]
+    check: bool,
 }
 
 /// The result of applying one record.
@@ -45,20 +61,27 @@ pub struct Applied {
     created: bool,
 }
 
-/// Reads all files, then applies them.
+/// Reads and checks all files, then applies them.
 ///
 /// # Errors
 /// A file is invalid, the API refuses, or Postgres is unreachable.
 pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
-    let mut files = SpecFiles::default();
-    for path in &args.files {
-        files.extend(SpecFiles::read(path)?);
-    }
+    let files = SpecFiles::read(&args.files);
     let applied = if args.direct {
         let config = context.load(Vec::new())?;
-        directly(&compose::store(&config, "longhaul-apply")?, None, &files, &config.contract.sealer()?).await?
+        let store = compose::store(&config, "longhaul-apply")?;
+        let known = Ok(Known::of_store(&store, None, &files).await?);
+        let files = check(files, &args, known)?;
+        if args.check {
+            return Ok(checked(&files, context));
+        }
+        directly(&store, None, &files, &config.contract.sealer()?).await?
     } else {
         let client = Client::new(&context.load_for_client()?)?;
+        let mut files = check(files, &args, Known::of_api(&client).await)?;
+        if args.check {
+            return Ok(checked(&files, context));
+        }
         if is_development_server(client.url())
             && let Ok(own) = std::env::current_exe()
         {
@@ -68,6 +91,53 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
     };
     print(&applied, context);
     Ok(Exit::Done)
+}
+
+/// Compares the files with what is known elsewhere, and prints what is doubtful.
+///
+/// # Errors
+/// Every mistake, with `--strict` also what is doubtful. Nothing is known, unless the files are only checked.
+fn check(mut files: SpecFiles, args: &ApplyArgs, known: Result<Known, ClientError>) -> anyhow::Result<SpecFiles> {
+    let known = match known {
+        Ok(known) => known,
+        // The mistakes in the files say more.
+        Err(_) if !files.problems.is_empty() => return Ok(files.sound()?),
+        Err(error) if args.check && !args.strict => {
+            output::note(format!("warning: only the files were checked: {error}"));
+            return Ok(files);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let Found { wrong, doubtful } = known.compare(&files);
+    files.problems.extend(wrong);
+    if args.strict {
+        files.problems.extend(doubtful);
+    } else {
+        doubtful.iter().for_each(|problem| output::note(format!("warning: {problem}")));
+    }
+    let files = files.sound()?;
+    anyhow::ensure!(
+        known.has_workers() || !args.strict,
+        "no live worker says which tools, validators and models it has"
+    );
+    Ok(files)
+}
+
+/// Says that the files have no mistakes.
+fn checked(files: &SpecFiles, context: &Context) -> Exit {
+    let counts = [
+        ("skills", files.skills.len()),
+        ("agents", files.agents.len()),
+        ("definitions", files.definitions.len()),
+        ("platforms", files.platforms.len()),
+    ];
+    if context.json {
+        output::json(&json!({ "checked": BTreeMap::from(counts) }));
+    } else {
+        let told = counts.iter().filter(|(_, count)| *count > 0).map(|(kind, count)| format!("{count} {kind}"));
+        output::line(format!("checked {}; nothing was applied", told.collect::<Vec<_>>().join(", ")));
+    }
+    Exit::Done
 }
 
 /// Returns true if `url` is the server of `longhaul dev` in this directory. That server replaces the command
@@ -88,12 +158,12 @@ pub async fn directly(
     sealer: &Sealer,
 ) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
-    for (_, skill) in &files.skills {
+    for skill in files.skills.iter().map(|one| &one.spec) {
         let put = store.put_skill(owner, skill).await?;
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "skill", key: skill.name.clone(), version, created });
     }
-    for (path, agent) in &files.agents {
+    for Source { path, spec: agent, .. } in &files.agents {
         let skills = match store.resolve_skills(owner, &agent.skills).await? {
             Ok(skills) => skills,
             Err(unknown) => anyhow::bail!("{}: skills: there is no skill `{unknown}`", path.display()),
@@ -107,7 +177,7 @@ pub async fn directly(
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
     }
-    for (path, definition) in &files.definitions {
+    for Source { path, spec: definition, .. } in &files.definitions {
         if BUILT_IN_DEFINITIONS.contains(&definition.key.as_str()) {
             anyhow::bail!("{}: key: `{}` is built in", path.display(), definition.key);
         }
@@ -118,7 +188,7 @@ pub async fn directly(
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "definition", key: definition.key.clone(), version, created });
     }
-    for (path, platform) in &files.platforms {
+    for Source { path, spec: platform, .. } in &files.platforms {
         let sealed =
             platform.clone().sealed(|literal| sealer.seal(literal)).with_context(|| path.display().to_string())?;
         store.put_platform(&sealed).await.with_context(|| path.display().to_string())?;
@@ -133,23 +203,23 @@ fn of_platform(path: &Path) -> Applied {
 
 async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
-    for (path, skill) in &files.skills {
+    for Source { path, spec: skill, .. } in &files.skills {
         let spec = serde_json::to_value(skill)?;
         let put = put(client, "skill", &skill.name, &spec, shared).await;
         applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
     }
-    for (path, agent) in &files.agents {
+    for Source { path, spec: agent, .. } in &files.agents {
         let spec = serde_json::to_value(agent)?;
         applied.push(
             put(client, "agent", &agent.key, &spec, shared).await.map_err(|e| e.context(path.display().to_string()))?,
         );
     }
-    for (path, definition) in &files.definitions {
+    for Source { path, spec: definition, .. } in &files.definitions {
         let spec = serde_json::to_value(definition)?;
         let put = put(client, "definition", &definition.key, &spec, shared).await;
         applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
     }
-    for (path, platform) in &files.platforms {
+    for Source { path, spec: platform, .. } in &files.platforms {
         let request = client.request(Method::PUT, "/v1/platform").json(platform);
         client.send(request).await.map_err(|error| anyhow::Error::from(error).context(path.display().to_string()))?;
         applied.push(of_platform(path));
