@@ -1,4 +1,4 @@
-//! The rules of agents and definitions beyond their schemas: what a record alone proves to be wrong. `longhaul apply`
+//! The rules of agents and definitions beyond their schemas, as far as a record alone can break them. `longhaul apply`
 //! reads its files with the same functions.
 
 use std::sync::LazyLock;
@@ -30,7 +30,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(1, 1));
 /// Reads an agent.
 ///
 /// # Errors
-/// What is wrong with it, in the order of the paths.
+/// All violations, in the order of their paths.
 pub fn read_agent(json: &[u8]) -> Result<AgentSpec, Vec<Violation>> {
     read_storable(json, agent_rules).map_err(violations_of)
 }
@@ -38,7 +38,7 @@ pub fn read_agent(json: &[u8]) -> Result<AgentSpec, Vec<Violation>> {
 /// Reads a definition.
 ///
 /// # Errors
-/// What is wrong with it, in the order of the paths.
+/// All violations, in the order of their paths.
 pub fn read_definition(json: &[u8]) -> Result<DefinitionSpec, Vec<Violation>> {
     read_storable(json, definition_rules).map_err(violations_of)
 }
@@ -46,7 +46,7 @@ pub fn read_definition(json: &[u8]) -> Result<DefinitionSpec, Vec<Violation>> {
 /// Reads a platform document.
 ///
 /// # Errors
-/// What is wrong with it, in the order of the paths.
+/// All violations, in the order of their paths.
 pub fn read_platform(json: &[u8]) -> Result<PlatformSpec, Vec<Violation>> {
     let rules =
         |spec: &PlatformSpec| spec.problems().into_iter().map(|(path, reason)| Violation::new(path, reason)).collect();
@@ -63,7 +63,7 @@ fn violations_of(error: ApiError) -> Vec<Violation> {
     }
 }
 
-/// What is wrong with an agent beyond its schema.
+/// Violations of an agent that its schema does not find.
 pub(crate) fn agent_rules(spec: &AgentSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
     violations.extend(model_violations(spec));
@@ -123,7 +123,7 @@ fn caller_tool_violations(spec: &AgentSpec) -> Vec<Violation> {
     wrong.chain(unusable).collect()
 }
 
-/// What is wrong with a definition beyond its schema.
+/// Violations of a definition that its schema does not find.
 pub(crate) fn definition_rules(spec: &DefinitionSpec) -> Vec<Violation> {
     let mut violations = limit_violations(&spec.concurrency);
     if let Some(prompt) = &spec.prompt {
@@ -155,7 +155,7 @@ fn model_violations(spec: &AgentSpec) -> Vec<Violation> {
     told.collect()
 }
 
-/// What is wrong with a template over `input`, which has a schema or may be any object.
+/// Violations of a template over `input`. Without a schema the input may be any object.
 fn template_violations(path: &str, text: &str, schema: Option<&Value>) -> Vec<Violation> {
     // Other texts are used as they are.
     if !text.contains("{{") && !text.contains("{%") {
@@ -175,7 +175,7 @@ fn template_violations(path: &str, text: &str, schema: Option<&Value>) -> Vec<Vi
     wrong.collect()
 }
 
-/// Why a value can never be there.
+/// Explains a read that fails with every valid input. `None` if an input may have the value.
 fn unreadable(read: &Read, schema: Option<&Value>) -> Option<String> {
     let (variable, members) = read.path.split_first()?;
     if variable != "input" {
@@ -195,7 +195,7 @@ fn unreadable(read: &Read, schema: Option<&Value>) -> Option<String> {
         }
         let names = properties.into_iter().flatten().map(|(name, _)| name.as_str());
         let meant = nearest(member, names).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
-        return Some(format!("input_schema has no `{member}` and allows no other fields{meant}"));
+        return Some(format!("input_schema has no `{member}`{meant}"));
     }
     None
 }

@@ -81,6 +81,12 @@ impl Problem {
         &self.code
     }
 
+    /// HTTP status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
     /// Adds a clause to the text for people.
     pub fn add_hint(&mut self, hint: &str) {
         self.detail = format!("{}; {hint}", self.detail);

@@ -9,98 +9,100 @@ use longhaul_shared::{
     nearest::nearest,
 };
 use longhaul_store::Store;
-use serde_json::Value;
 
 use crate::{
     client::{Client, ClientError},
     spec_file_error::SpecProblem,
-    spec_files::{Kind, Source, SpecFiles},
+    spec_files::{Document, Kind, SpecFiles},
 };
 
-/// What exists outside the files.
+/// Records and names outside the files, as far as the files need them.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// Keys of stored agents.
-    pub agents: BTreeSet<String>,
-    /// Names of stored skills.
-    pub skills: BTreeSet<String>,
+    /// Keys of stored agents. `None` if they cannot be listed: the API decides when a definition is put.
+    pub agents: Option<BTreeSet<String>>,
+    /// Names of stored skills, likewise.
+    pub skills: Option<BTreeSet<String>>,
     pub offers: Offers,
     /// True if workers run on this machine, so that the programs of tool servers are looked for here.
     pub is_local: bool,
 }
 
-/// What a comparison found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The record cannot be stored.
+    /// Records that cannot be stored.
     pub wrong: Vec<SpecProblem>,
-    /// No live worker could run the record, but another may start.
+    /// Records that no live worker can run; another worker may start.
     pub doubtful: Vec<SpecProblem>,
 }
 
 impl Known {
-    /// Asks the API.
+    /// Asks the API. A list that the key may not read, or that an earlier release does not have, is left unknown.
     ///
     /// # Errors
-    /// It does not answer, or the key may not read them.
-    pub async fn of_api(client: &Client) -> Result<Self, ClientError> {
-        let named = async |path: &str, field: &str| -> Result<BTreeSet<String>, ClientError> {
-            let items = client.all(path, &[("limit", "200")], "items").await?;
-            Ok(items.iter().filter_map(|item| Some(item[field].as_str()?.to_owned())).collect())
+    /// The API does not answer.
+    pub async fn of_api(client: &Client, files: &SpecFiles) -> Result<Self, ClientError> {
+        let listed = async |names: BTreeSet<&str>, path: &str, field: &str| -> Result<_, ClientError> {
+            // Most files name only each other.
+            if names.is_empty() {
+                return Ok(None);
+            }
+            let Some(items) = unless_closed(client.all(path, &[("limit", "200")], "items").await)? else {
+                return Ok(None);
+            };
+            Ok(Some(items.iter().filter_map(|item| Some(item[field].as_str()?.to_owned())).collect()))
         };
-        let offers = client.get("/v1/fleet/offers").await?;
+        let offers = unless_closed(client.get("/v1/fleet/offers").await)?;
         Ok(Self {
-            agents: named("/v1/agents", "key").await?,
-            skills: named("/v1/skills", "name").await?,
-            offers: serde_json::from_value(offers).unwrap_or_default(),
+            agents: listed(missing_agents(files), "/v1/agents", "key").await?,
+            skills: listed(missing_skills(files), "/v1/skills", "name").await?,
+            offers: offers.and_then(|offers| serde_json::from_value(offers).ok()).unwrap_or_default(),
             is_local: is_loopback(client.url()),
         })
     }
 
-    /// Asks the database for what `files` name.
+    /// Asks the database.
     ///
     /// # Errors
     /// Postgres is unreachable.
     pub async fn of_store(store: &Store, owner: Option<TenantId>, files: &SpecFiles) -> anyhow::Result<Self> {
-        let mut known = Self { offers: Offers::read(&store.offers().await?), ..Self::default() };
-        for (_, record) in &files.written {
-            if let Some(key) = record.spec["agent_key"].as_str()
-                && store.resolve_agent(owner, key, None).await?.is_some()
-            {
-                known.agents.insert(key.to_owned());
-            }
-            for (_, name) in names_in(&record.spec, "skills") {
-                if store.resolve_skills(owner, &[name.to_owned()]).await?.is_ok() {
-                    known.skills.insert(name.to_owned());
-                }
+        let (mut agents, mut skills) = (BTreeSet::new(), BTreeSet::new());
+        for key in missing_agents(files) {
+            if store.resolve_agent(owner, key, None).await?.is_some() {
+                agents.insert(key.to_owned());
             }
         }
-        Ok(known)
+        for name in missing_skills(files) {
+            if store.resolve_skills(owner, &[name.to_owned()]).await?.is_ok() {
+                skills.insert(name.to_owned());
+            }
+        }
+        let offers = Offers::read(&store.offers().await?);
+        Ok(Self { agents: Some(agents), skills: Some(skills), offers, is_local: false })
     }
 
     /// Compares every agent and definition, also those with mistakes.
     #[must_use]
     pub fn compare(&self, files: &SpecFiles) -> Found {
         let mut found = Found::default();
-        let written = |of: Kind| files.written.iter().filter(move |(kind, _)| *kind == of).map(|(_, one)| one);
-        let own = written(Kind::Agent).filter_map(|agent| agent.spec["key"].as_str());
-        let agents: BTreeSet<&str> = own.chain(self.agents.iter().map(String::as_str)).collect();
-        let skills: BTreeSet<&str> =
-            files.skills.iter().map(|skill| &skill.spec.name).chain(&self.skills).map(String::as_str).collect();
-        for agent in written(Kind::Agent) {
-            for (pointer, name) in names_in(&agent.spec, "skills") {
-                found.wrong.extend(unknown(agent, &pointer, "there is no skill", name, &skills));
+        let agents = with_stored(own_agents(files), self.agents.as_ref());
+        let skills = with_stored(own_skills(files), self.skills.as_ref());
+        let validators = names(&self.offers.validators);
+        for document in &files.documents {
+            for (pointer, name) in skills_of(document) {
+                let missing = unknown(document, &pointer, "there is no skill", name, skills.as_ref());
+                found.wrong.extend(missing);
             }
-            self.compare_agent(agent, &mut found.doubtful);
-        }
-        for definition in written(Kind::Definition) {
-            if let Some(key) = definition.spec["agent_key"].as_str() {
-                found.wrong.extend(unknown(definition, "/agent_key", "there is no agent", key, &agents));
+            if let Some(key) = agent_of(document) {
+                found.wrong.extend(unknown(document, "/agent_key", "there is no agent", key, agents.as_ref()));
             }
-            let validators = names(&self.offers.validators);
-            for (pointer, name) in names_in(&definition.spec, "validators").filter(|_| self.has_workers()) {
+            if document.kind == Kind::Agent {
+                self.compare_agent(document, &mut found.doubtful);
+            }
+            for (pointer, name) in names_in(document, "validators").filter(|_| self.has_workers()) {
                 let reason = "no live worker has the validator";
-                found.doubtful.extend(unknown(definition, &pointer, reason, name, &validators));
+                found.doubtful.extend(unknown(document, &pointer, reason, name, Some(&validators)));
             }
         }
         found
@@ -112,8 +114,8 @@ impl Known {
         !self.offers.is_unknown()
     }
 
-    fn compare_agent(&self, agent: &Source<Value>, doubtful: &mut Vec<SpecProblem>) {
-        let servers = agent.spec["mcp_servers"].as_object();
+    fn compare_agent(&self, agent: &Document, doubtful: &mut Vec<SpecProblem>) {
+        let servers = agent.value["mcp_servers"].as_object();
         for (name, server) in servers.into_iter().flatten().filter(|_| self.is_local) {
             if let Some(program) = server["command"][0].as_str().filter(|program| !is_program(program)) {
                 let what = format!("there is no program `{program}` on this machine");
@@ -123,30 +125,71 @@ impl Known {
         if !self.has_workers() {
             return;
         }
-        let tools = names(&self.offers.tools);
-        for (pointer, name) in names_in(&agent.spec, "tools") {
-            doubtful.extend(unknown(agent, &pointer, "no live worker has the tool", name, &tools));
+        let (tools, providers) = (names(&self.offers.tools), names(&self.offers.providers));
+        for (pointer, name) in names_in(agent, "tools") {
+            doubtful.extend(unknown(agent, &pointer, "no live worker has the tool", name, Some(&tools)));
         }
-        let model = &agent.spec["model"];
+        let model = &agent.value["model"];
         let fallback = model["fallback"].as_array().into_iter().flatten().enumerate();
         let others = fallback.map(|(index, other)| (format!("/model/fallback/{index}"), other));
         for (pointer, route) in std::iter::once(("/model".to_owned(), model)).chain(others) {
-            let provider = route["provider"].as_str();
-            let providers = names(&self.offers.providers);
-            let missing = provider.and_then(|provider| {
-                unknown(agent, &format!("{pointer}/provider"), "no live worker has the provider", provider, &providers)
-            });
-            let is_missing = missing.is_some();
-            doubtful.extend(missing);
-            let provider = provider.or_else(|| model["provider"].as_str());
-            let name = route["name"].as_str().filter(|name| !is_missing && !self.offers.has_model(provider, name));
-            if let Some(name) = name.filter(|_| provider.is_none_or(|name| self.offers.providers.contains(name))) {
+            if let Some(provider) = route["provider"].as_str() {
+                let (pointer, reason) = (format!("{pointer}/provider"), "no live worker has the provider");
+                doubtful.extend(unknown(agent, &pointer, reason, provider, Some(&providers)));
+            }
+            let provider = route["provider"].as_str().or_else(|| model["provider"].as_str());
+            let is_known = provider.is_none_or(|provider| providers.contains(provider));
+            if let Some(name) = route["name"].as_str().filter(|name| is_known && !self.offers.has_model(provider, name))
+            {
                 let models = self.offers.models_of(provider).collect();
                 let reason = "no live worker has a price or a limit of the model";
-                doubtful.extend(unknown(agent, &format!("{pointer}/name"), reason, name, &models));
+                doubtful.extend(unknown(agent, &format!("{pointer}/name"), reason, name, Some(&models)));
             }
         }
     }
+}
+
+/// The answer; `None` if the key may not read it, or the server does not have it.
+fn unless_closed<T>(answer: Result<T, ClientError>) -> Result<Option<T>, ClientError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(ClientError::Problem(problem)) if matches!(problem.status(), 403 | 404) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn agent_of(document: &Document) -> Option<&str> {
+    document.value["agent_key"].as_str().filter(|_| document.kind == Kind::Definition)
+}
+
+fn skills_of(document: &Document) -> impl Iterator<Item = (String, &str)> {
+    names_in(document, "skills").filter(|_| document.kind == Kind::Agent)
+}
+
+fn own_agents(files: &SpecFiles) -> BTreeSet<&str> {
+    let agents = files.documents.iter().filter(|document| document.kind == Kind::Agent);
+    agents.filter_map(|agent| agent.value["key"].as_str()).collect()
+}
+
+fn own_skills(files: &SpecFiles) -> BTreeSet<&str> {
+    files.skills.iter().map(|(_, skill)| skill.name.as_str()).collect()
+}
+
+/// Agents that definitions name and that are not in the files.
+fn missing_agents(files: &SpecFiles) -> BTreeSet<&str> {
+    let own = own_agents(files);
+    files.documents.iter().filter_map(agent_of).filter(|key| !own.contains(key)).collect()
+}
+
+/// Skills that agents name and that are not in the files.
+fn missing_skills(files: &SpecFiles) -> BTreeSet<&str> {
+    let own = own_skills(files);
+    files.documents.iter().flat_map(skills_of).map(|(_, name)| name).filter(|name| !own.contains(name)).collect()
+}
+
+/// The names in the files and the stored ones. `None` if the stored ones are unknown.
+fn with_stored<'a>(own: BTreeSet<&'a str>, stored: Option<&'a BTreeSet<String>>) -> Option<BTreeSet<&'a str>> {
+    Some(own.into_iter().chain(names(stored?)).collect())
 }
 
 fn names(of: &BTreeSet<String>) -> BTreeSet<&str> {
@@ -154,8 +197,8 @@ fn names(of: &BTreeSet<String>) -> BTreeSet<&str> {
 }
 
 /// The names in a list, each a text or the `name` of an entry, with their pointers. Left out are the caller's tools.
-fn names_in<'a>(record: &'a Value, list: &'a str) -> impl Iterator<Item = (String, &'a str)> {
-    let entries = record[list].as_array().into_iter().flatten().enumerate();
+fn names_in<'a>(document: &'a Document, list: &'a str) -> impl Iterator<Item = (String, &'a str)> {
+    let entries = document.value[list].as_array().into_iter().flatten().enumerate();
     entries.filter(|(_, entry)| entry.get("runs").is_none()).filter_map(move |(index, entry)| {
         let pointer = format!("/{list}/{index}");
         entry
@@ -165,11 +208,15 @@ fn names_in<'a>(record: &'a Value, list: &'a str) -> impl Iterator<Item = (Strin
     })
 }
 
-/// A problem, with the nearest name, unless `names` has the name.
-fn unknown<S>(of: &Source<S>, pointer: &str, reason: &str, name: &str, names: &BTreeSet<&str>) -> Option<SpecProblem> {
-    if names.contains(name) {
-        return None;
-    }
+/// A problem, with the nearest name, unless `names` has the name or is unknown.
+fn unknown(
+    of: &Document,
+    pointer: &str,
+    reason: &str,
+    name: &str,
+    names: Option<&BTreeSet<&str>>,
+) -> Option<SpecProblem> {
+    let names = names.filter(|names| !names.contains(name))?;
     let meant =
         nearest(name, names.iter().copied()).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
     Some(of.problem(pointer, format!("{reason} `{name}`{meant}")))

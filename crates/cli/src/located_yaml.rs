@@ -20,7 +20,7 @@ pub(crate) struct Located {
 /// The lines of a document, by JSON pointer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Lines {
-    /// Where a value stands; for the members of an object, where its key does.
+    /// Line of a value; of a member of an object, the line of its key.
     places: BTreeMap<String, Place>,
     text: Vec<String>,
 }
@@ -195,7 +195,8 @@ mod tests {
 
     #[test]
     fn values_have_the_lines_of_their_keys() {
-        let text = "key: a\nmodel:\n  extra: {seed: 7}\ntools:\n  - one\n  - name: two\nprompt: |\n  Hello\n  {{ input.x }}\n\
+        let text = "key: a\nmodel:\n  extra: {seed: 7}\ntools:\n  - one\n  - name: two\n\
+                    prompt: |\n  Hello\n  {{ input.x }}\n\
                     other: >\n  a\n  b {{ y }}\nquoted: \"a\\nb\\nc {{ z }}\"\nwords: [no, on, 1.5, null]\n";
         let Located { value, lines } = Located::read(text).unwrap();
         assert_eq!(value["words"], json!(["no", "on", 1.5, null]));

@@ -1,4 +1,4 @@
-//! What `longhaul apply` finds wrong in its files.
+//! The mistakes that `longhaul apply` finds in its files.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ impl fmt::Display for SpecProblem {
     }
 }
 
-/// Unreadable or invalid files: all that is wrong with them.
+/// All mistakes in a set of files.
 #[derive(Debug, Default)]
 pub struct SpecFileError(pub Vec<SpecProblem>);
 

@@ -15,6 +15,7 @@ use longhaul_api::{Violation, records};
 use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_llm::scripted::ScriptedModel;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, SKILL_FILE, SkillSpec};
+use longhaul_store::catalogue::definitions::BUILT_IN_DEFINITIONS;
 use serde_json::Value;
 
 use crate::{
@@ -23,39 +24,55 @@ use crate::{
     spec_file_error::{SpecFileError, SpecProblem},
 };
 
-/// A record and where it was read.
-#[derive(Debug)]
-pub struct Source<S> {
-    /// The file, or the folder of a skill.
-    pub path: PathBuf,
-    pub spec: S,
-    lines: Lines,
-}
-
-impl<S> Source<S> {
-    /// A problem at a JSON pointer of the record.
-    #[must_use]
-    pub fn problem(&self, pointer: &str, what: impl std::fmt::Display) -> SpecProblem {
-        problem((&self.path, &self.lines), pointer, what)
-    }
-}
-
-/// Kind of a document that is compared by the names in it.
+/// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Agent,
     Definition,
+    Platform,
 }
 
-/// The records read from files and directories.
+/// A YAML file as written, also with mistakes.
+#[derive(Debug)]
+pub struct Document {
+    pub kind: Kind,
+    pub value: Value,
+    path: PathBuf,
+    lines: Lines,
+}
+
+impl Document {
+    /// A problem at a JSON pointer.
+    #[must_use]
+    pub fn problem(&self, pointer: &str, what: impl std::fmt::Display) -> SpecProblem {
+        let what = if pointer.is_empty() { what.to_string() } else { format!("{pointer}: {what}") };
+        SpecProblem { file: self.path.clone(), line: self.lines.of(pointer), what }
+    }
+
+    /// Reads the record with the rules of the API.
+    fn record<S>(&self, read: impl Fn(&[u8]) -> Result<S, Vec<Violation>>) -> Result<(PathBuf, S), SpecFileError> {
+        let told = |one: Violation| {
+            let problem = self.problem(&one.path, &one.message);
+            let Some(inner) = one.line else { return problem };
+            // The message quotes the text at fault first.
+            let mark = one.message.split('`').nth(1).and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+            SpecProblem { line: self.lines.within(&one.path, inner, mark), ..problem }
+        };
+        let read = read(self.value.to_string().as_bytes());
+        read.map(|spec| (self.path.clone(), spec))
+            .map_err(|violations| SpecFileError(violations.into_iter().map(told).collect()))
+    }
+}
+
+/// The records read from files and directories, each with its file or folder.
 #[derive(Debug, Default)]
 pub struct SpecFiles {
-    pub skills: Vec<Source<SkillSpec>>,
-    pub agents: Vec<Source<AgentSpec>>,
-    pub definitions: Vec<Source<DefinitionSpec>>,
-    pub platforms: Vec<Source<PlatformSpec>>,
-    /// All agents and definitions as they are written, also those with mistakes.
-    pub written: Vec<(Kind, Source<Value>)>,
+    pub skills: Vec<(PathBuf, SkillSpec)>,
+    pub agents: Vec<(PathBuf, AgentSpec)>,
+    pub definitions: Vec<(PathBuf, DefinitionSpec)>,
+    pub platforms: Vec<(PathBuf, PlatformSpec)>,
+    /// Every YAML file, also those with mistakes.
+    pub documents: Vec<Document>,
     /// Every mistake in every file.
     pub problems: Vec<SpecProblem>,
 }
@@ -66,9 +83,11 @@ impl SpecFiles {
     pub fn read(paths: &[PathBuf]) -> Self {
         let mut read = Self::default();
         for path in paths {
-            let before = read.problems.len();
-            if !read.add_all(path) && read.problems.len() == before {
-                read.problems.extend(SpecFileError::new(path, "there is no .yaml file and no skill in it").0);
+            match files_at(path) {
+                Ok(files) if files.is_empty() => {
+                    read.note(SpecFileError::new(path, "there is no .yaml file and no skill in it"));
+                }
+                files => read.add_all(files),
             }
         }
         read.find_doubles();
@@ -79,9 +98,7 @@ impl SpecFiles {
     #[must_use]
     pub fn read_any(paths: &[PathBuf]) -> Self {
         let mut read = Self::default();
-        for path in paths {
-            read.add_all(path);
-        }
+        paths.iter().for_each(|path| read.add_all(files_at(path)));
         read.find_doubles();
         read
     }
@@ -96,8 +113,8 @@ impl SpecFiles {
 
     /// Replaces the command `longhaul` of tool servers by `program`, which need not be in the search path.
     pub fn start_own_tools_with(&mut self, program: &Path) {
-        for agent in &mut self.agents {
-            for server in agent.spec.mcp_servers.values_mut() {
+        for (_, agent) in &mut self.agents {
+            for server in agent.mcp_servers.values_mut() {
                 if let Some(first) = server.command.first_mut()
                     && first == "longhaul"
                 {
@@ -107,114 +124,100 @@ impl SpecFiles {
         }
     }
 
-    /// Returns false if there is no file.
-    fn add_all(&mut self, path: &Path) -> bool {
-        let mut files = Vec::new();
-        let mut found = collect(path, &mut files);
-        for file in &files {
-            found = found.and_then(|()| self.add(file)).or_else(|error| {
-                self.problems.extend(error.0);
-                Ok(())
-            });
-        }
-        self.problems.extend(found.err().into_iter().flat_map(|error| error.0));
-        !files.is_empty()
+    fn note(&mut self, error: SpecFileError) {
+        self.problems.extend(error.0);
     }
 
-    fn add(&mut self, path: &Path) -> Result<(), SpecFileError> {
-        let path = path.to_owned();
+    fn add_all(&mut self, files: Result<Vec<PathBuf>, SpecFileError>) {
+        match files {
+            Ok(files) => {
+                for file in files {
+                    self.add(file).unwrap_or_else(|error| self.note(error));
+                }
+            }
+            Err(error) => self.note(error),
+        }
+    }
+
+    fn add(&mut self, path: PathBuf) -> Result<(), SpecFileError> {
         if path.is_dir() {
             let spec = skill_folder::read(&path)?;
-            self.skills.push(Source { path, spec, lines: Lines::default() });
+            self.skills.push((path, spec));
             return Ok(());
         }
         let text = fs::read_to_string(&path).map_err(|error| SpecFileError::new(&path, error))?;
         let Located { value, lines } =
             Located::read(&text).map_err(|(line, reason)| SpecFileError::at(&path, line, reason))?;
-        let Value::Object(members) = &value else {
-            return Err(SpecFileError::new(&path, "it is no record: names and values are missing"));
-        };
-        let has = |name: &str| members.contains_key(name);
-        let is_platform = members.get("kind").and_then(Value::as_str) == Some("platform");
-        match (is_platform, has("prompts"), has("agent_key")) {
-            (true, _, _) => self.platforms.push(read_as(records::read_platform, path, &value, lines)?),
-            (false, true, false) => {
-                self.written
-                    .push((Kind::Agent, Source { path: path.clone(), spec: value.clone(), lines: lines.clone() }));
-                self.agents.push(read_as(read_agent, path, &value, lines)?);
-            }
-            (false, false, true) => {
-                let source = Source { path: path.clone(), spec: value.clone(), lines: lines.clone() };
-                self.written.push((Kind::Definition, source));
-                self.definitions.push(read_as(records::read_definition, path, &value, lines)?);
-            }
-            (false, true, true) => {
+        let kind = match (value["kind"] == "platform", value.get("prompts"), value.get("agent_key")) {
+            (true, _, _) => Kind::Platform,
+            (false, Some(_), None) => Kind::Agent,
+            (false, None, Some(_)) => Kind::Definition,
+            (false, Some(_), Some(_)) => {
                 let what = "`prompts` is of agents, `agent_key` of definitions";
                 return Err(SpecFileError::at(&path, lines.of("/agent_key"), what));
             }
-            (false, false, false) => {
+            (false, None, None) => {
                 let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`";
                 return Err(SpecFileError::new(&path, what));
             }
-        }
-        Ok(())
+        };
+        let document = Document { kind, value, path, lines };
+        let read = match kind {
+            Kind::Platform => document.record(records::read_platform).map(|record| self.platforms.push(record)),
+            Kind::Agent => document.record(read_agent).map(|record| self.agents.push(record)),
+            Kind::Definition => document.record(read_definition).map(|record| self.definitions.push(record)),
+        };
+        self.documents.push(document);
+        read
     }
 
-    /// Keys that two files have.
+    /// Finds keys that two files have.
     fn find_doubles(&mut self) {
-        let skills = self.skills.iter().map(|one| (None, one.spec.name.as_str(), &one.path, one.problem("", "")));
-        let written = self.written.iter().filter_map(|(kind, one)| {
-            Some((Some(*kind), one.spec["key"].as_str()?, &one.path, one.problem("/key", "")))
-        });
         let mut seen = BTreeMap::new();
-        for (kind, key, path, place) in written.chain(skills) {
-            if let Some(first) = seen.insert((kind, key), path) {
-                let what = format!("/key: `{key}` is also in {}", first.display());
-                self.problems.push(SpecProblem { what, ..place });
+        for document in &self.documents {
+            let Some(key) = document.value["key"].as_str() else { continue };
+            if let Some(first) = seen.insert((document.kind, key), document) {
+                let what = format!("`{key}` is also in {}", first.path.display());
+                self.problems.push(document.problem("/key", what));
             }
         }
-    }
-}
-
-fn problem((path, lines): (&Path, &Lines), pointer: &str, what: impl std::fmt::Display) -> SpecProblem {
-    let what = if pointer.is_empty() { what.to_string() } else { format!("{pointer}: {what}") };
-    SpecProblem { file: path.to_owned(), line: lines.of(pointer), what }
-}
-
-/// Reads a record with the rules of the API.
-fn read_as<S>(
-    read: impl Fn(&[u8]) -> Result<S, Vec<Violation>>,
-    path: PathBuf,
-    value: &Value,
-    lines: Lines,
-) -> Result<Source<S>, SpecFileError> {
-    match read(value.to_string().as_bytes()) {
-        Ok(spec) => Ok(Source { path, spec, lines }),
-        Err(violations) => {
-            let told = violations.into_iter().map(|one| {
-                let at = problem((&path, &lines), &one.path, &one.message);
-                // The message begins with what it is about, in quotes.
-                let mark = one.message.split('`').nth(1).and_then(|name| name.rsplit('.').next()).unwrap_or_default();
-                match one.line {
-                    Some(inner) => SpecProblem { line: lines.within(&one.path, inner, mark), ..at },
-                    None => at,
-                }
-            });
-            Err(SpecFileError(told.collect()))
+        let mut seen = BTreeMap::new();
+        for (path, skill) in &self.skills {
+            if let Some(first) = seen.insert(&skill.name, path) {
+                let what = format!("skill `{}` is also in {}", skill.name, first.display());
+                self.problems.extend(SpecFileError::new(path, what).0);
+            }
         }
     }
 }
 
 /// An agent, with the script of its model.
 fn read_agent(json: &[u8]) -> Result<AgentSpec, Vec<Violation>> {
-    let spec = records::read_agent(json)?;
-    match spec.model.script.as_deref().map(ScriptedModel::check) {
-        Some(Err(error)) => Err(vec![Violation::new("/model/script", error.to_string())]),
-        Some(Ok(())) | None => Ok(spec),
+    let written: Value = serde_json::from_slice(json).unwrap_or_default();
+    let script = written["model"]["script"].as_str().map(ScriptedModel::check);
+    let wrong = script.and_then(Result::err).map(|error| Violation::new("/model/script", error.to_string()));
+    match (records::read_agent(json), wrong) {
+        (Ok(spec), None) => Ok(spec),
+        (read, wrong) => Err(read.err().into_iter().flatten().chain(wrong).collect()),
     }
 }
 
-/// The YAML files and the folders of skills.
+/// A definition, whose key is not that of a built-in one.
+fn read_definition(json: &[u8]) -> Result<DefinitionSpec, Vec<Violation>> {
+    let spec = records::read_definition(json)?;
+    if BUILT_IN_DEFINITIONS.contains(&spec.key.as_str()) {
+        return Err(vec![Violation::new("/key", format!("`{}` is built in", spec.key))]);
+    }
+    Ok(spec)
+}
+
+/// The YAML files and the folders of skills at a path.
+fn files_at(path: &Path) -> Result<Vec<PathBuf>, SpecFileError> {
+    let mut files = Vec::new();
+    collect(path, &mut files)?;
+    Ok(files)
+}
+
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
     let failed = |error| SpecFileError::new(path, error);
     if !fs::metadata(path).map_err(failed)?.is_dir() {
@@ -275,7 +278,9 @@ mod tests {
         assert!(error.contains(":7: /tools/0/parameters: "), "{error}");
         let error = refusal("key: d\nname: D\nagent_key: a\noutput_schema: {type: objekt}\n");
         assert!(error.contains(":4: /output_schema: "), "{error}");
-        assert!(refusal("key: d\n").contains("neither an agent"));
+        assert!(refusal("key: d\n").contains("neither an agent") && refusal("- a\n").contains("neither an agent"));
+        let error = refusal("key: agent\nname: D\nagent_key: a\n");
+        assert!(error.contains(":1: /key: `agent` is built in"), "{error}");
     }
 
     #[test]
@@ -308,9 +313,9 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let agents = SpecFiles::read(&[root.join("agents")]).sound().unwrap().agents;
         let definitions = SpecFiles::read(&[root.join("definitions")]).sound().unwrap().definitions;
-        for definition in &definitions {
-            let has_agent = agents.iter().any(|agent| agent.spec.key == definition.spec.agent_key);
-            assert!(has_agent, "{} names an agent that is not there", definition.path.display());
+        for (path, definition) in &definitions {
+            let has_agent = agents.iter().any(|(_, agent)| agent.key == definition.agent_key);
+            assert!(has_agent, "{} names an agent that is not there", path.display());
         }
         assert!(definitions.len() >= 3);
     }
@@ -322,7 +327,7 @@ mod tests {
         fs::write(dir.path().join("d.yaml"), text).unwrap();
         let read = SpecFiles::read(&[dir.path().to_owned()]).sound().unwrap();
         let expected = serde_json::json!({"n": {"type": "integer"}, "on": {"enum": ["y", "no", "off"]}});
-        assert_eq!(read.definitions[0].spec.input_schema["properties"], expected);
+        assert_eq!(read.definitions[0].1.input_schema["properties"], expected);
         let error = refusal(&format!("{text}output_schema: {{$ref: '#/$defs/x'}}\n"));
         assert!(error.contains(":7: /output_schema"), "{error}");
     }
@@ -332,7 +337,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(
             dir.path().join("a.yaml"),
-            "key: a\nname: A\nprompts:\n  conversation: |\n    hi\n    {{ inptu.x }}\nmodle: {}\n",
+            "key: a\nname: A\nprompts:\n  conversation: |\n    hi\n    {{ inptu.x }}\nmodle: {}\nmodel: {script: '{{ nope'}\n",
         )
         .unwrap();
         fs::write(dir.path().join("b.yaml"), "key: [\n").unwrap();
@@ -340,8 +345,10 @@ mod tests {
         let told = SpecFiles::read(&[dir.path().to_owned()]).problems;
         let lines: Vec<_> =
             told.iter().map(|one| (one.file.file_name().unwrap().to_str().unwrap(), one.line)).collect();
-        assert_eq!(lines, [("a.yaml", Some(7)), ("a.yaml", Some(6)), ("b.yaml", told[2].line), ("c.yaml", Some(4))]);
-        assert!(told[2].line.is_some());
+        let of_a = [7, 6, 8].map(|line| ("a.yaml", Some(line)));
+        assert_eq!(lines[..3], of_a);
+        assert_eq!(lines[3..], [("b.yaml", told[3].line), ("c.yaml", Some(4))]);
+        assert!(told[3].line.is_some());
     }
 
     #[test]

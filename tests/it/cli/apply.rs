@@ -1,4 +1,4 @@
-//! `longhaul apply` finds what can be known before anything runs.
+//! `longhaul apply` finds mistakes before anything runs.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use longhaul_sdk::ToolEffect;
 
-/// Files with a mistake each, and what is told of it: line and texts.
+/// Files with a mistake each, and its message: line and texts.
 const MISTAKES: &[(&str, &str, usize, &[&str])] = &[
     ("syntax.yaml", "key: syntax\nname: [open\nprompts: {}\n", 3, &[]),
     ("kind.yaml", "key: kind\nname: K\n", 0, &["neither an agent"]),
@@ -36,7 +36,8 @@ const MISTAKES: &[(&str, &str, usize, &[&str])] = &[
     ),
     (
         "member.yaml",
-        "key: member\nname: M\nagent_key: clerk\nprompt: >-\n  the item\n  {{ input.skuu }}\ninput_schema:\n  type: object\n  additionalProperties: false\n  properties: {sku: {type: string}}\n",
+        "key: member\nname: M\nagent_key: clerk\nprompt: >-\n  the item\n  {{ input.skuu }}\n\
+         input_schema: {type: object, additionalProperties: false, properties: {sku: {type: string}}}\n",
         6,
         &["`input.skuu`", "did you mean `sku`?"],
     ),
@@ -89,13 +90,14 @@ const MISTAKES: &[(&str, &str, usize, &[&str])] = &[
         6,
         &["/model/fallback/0/provider"],
     ),
-    ("agent.yaml", "key: agent\nname: A\nagent_key: clrek\n", 3, &["/agent_key", "did you mean `clerk`?"]),
+    ("agent.yaml", "key: unowned\nname: A\nagent_key: clrek\n", 3, &["/agent_key", "did you mean `clerk`?"]),
     (
         "skill.yaml",
         "key: skill\nname: S\nprompts: {conversation: hi}\nskills: [refunds]\n",
         4,
         &["/skills/0", "no skill `refunds`"],
     ),
+    ("reserved.yaml", "key: agent\nname: R\nagent_key: clerk\n", 1, &["`agent` is built in"]),
     ("zdouble.yaml", "key: clerk\nname: D\nprompts: {conversation: hi}\n", 1, &["is also in"]),
     (
         "limit.yaml",
@@ -162,4 +164,39 @@ async fn files_are_checked_without_a_server() {
     shell.refused(&["apply", "-f", "a.yaml", "--check", "--strict"], 1, &["does not answer"]).await;
     std::fs::write(shell.dir.path().join("a.yaml"), "key: a\nname: A\nprompts: {conversatoin: hi}\n").unwrap();
     shell.refused(&["apply", "-f", "a.yaml"], 2, &["a.yaml:3: /prompts/conversatoin"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_records_count_beside_the_files() {
+    let mut fleet = Fleet::start().await;
+    let mut shell = Shell::open(&mut fleet).await;
+    let write = |file: &str, text: &str| {
+        let path = shell.dir.path().join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("skills/refunds/SKILL.md", "---\nname: refunds\ndescription: Rules.\n---\n\nWithin 30 days.\n");
+    let desk = |skill: &str| format!("key: desk\nname: Desk\nprompts: {{conversation: hi}}\nskills: [{skill}]\n");
+    write("desk.yaml", &desk("refunds"));
+    let state = |agent: &str| format!("key: state\nname: State\nagent_key: {agent}\n");
+    write("state.yaml", &state("desk"));
+    shell.done(&["apply", "-f", "skills"]).await;
+    shell.done(&["apply", "-f", "desk.yaml"]).await;
+    shell.done(&["apply", "-f", "state.yaml"]).await;
+    write("desk.yaml", &desk("refnds"));
+    shell.refused(&["apply", "-f", "desk.yaml"], 2, &["desk.yaml:4: /skills/0: ", "did you mean `refunds`?"]).await;
+    write("state.yaml", &state("dsek"));
+    shell.refused(&["apply", "-f", "state.yaml"], 2, &["state.yaml:3: /agent_key: ", "did you mean `desk`?"]).await;
+
+    // A key that may write and not read: the API decides.
+    write("state.yaml", &state("desk"));
+    write("other.yaml", &state("dsek").replace("key: state", "key: other"));
+    for name in ["DATABASE_URL", "LONGHAUL_API_KEY_PEPPER"] {
+        let value = fleet.environment()[name].clone();
+        shell.set(name, &value);
+    }
+    let create = ["keys", "create", "--name", "ci", "--scopes", "definitions:write", "--org", "acme"];
+    shell.key = shell.json(&create).await["key"].as_str().unwrap().to_owned();
+    shell.refused(&["apply", "-f", "other.yaml"], 6, &["other.yaml", "there is no agent `dsek`"]).await;
+    shell.refused(&["apply", "-f", "other.yaml", "--check", "--strict"], 1, &["names cannot be compared"]).await;
 }

@@ -236,11 +236,10 @@ async fn skill_that_was_compressed_is_loaded_again() {
 async fn example_agent_decides_by_its_skill() {
     let files = SpecFiles::read(&[Path::new(env!("CARGO_MANIFEST_DIR")).join("../agents")]).sound().unwrap();
     let fleet = Fleet::start().await;
-    for skill in files.skills.iter().map(|skill| &skill.spec) {
+    for (_, skill) in &files.skills {
         fleet.store.put_skill(None, skill).await.unwrap();
     }
-    let agents = files.agents.into_iter().map(|agent| agent.spec);
-    let mut clerk = agents.into_iter().find(|agent| agent.key == "expense-clerk").unwrap();
+    let (_, mut clerk) = files.agents.into_iter().find(|(_, agent)| agent.key == "expense-clerk").unwrap();
     clerk.model.provider = Some("scripted".into());
     fleet.store.put_shared_agent(&clerk).await.unwrap();
     let _worker = fleet.worker();

@@ -3,7 +3,7 @@
 
 use longhaul_contract::{ErrorBody, catalogue::PlatformSpec};
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::SkillSpec};
-use longhaul_shared::domain::{retrieval::RetrievedItem, schedule::ScheduleSpec};
+use longhaul_shared::domain::{Offers, retrieval::RetrievedItem, schedule::ScheduleSpec};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
@@ -88,6 +88,7 @@ pub(super) fn answers() -> Map<String, Value> {
     generator.subschema_for::<Complete>();
     generator.subschema_for::<ErrorFrame>();
     generator.subschema_for::<RetrievedItem>();
+    generator.subschema_for::<Offers>();
     let mut schemas = generator.take_definitions(true);
     schemas.values_mut().for_each(schemas::refuse_null_for_absent);
     schemas

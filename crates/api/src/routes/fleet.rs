@@ -30,39 +30,19 @@ pub(crate) struct FleetDemand {
     concurrency: u64,
 }
 
-/// The names that the live workers know. All empty while no worker lives.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct FleetOffers {
-    /// Registered and built-in tools. Those of MCP servers come with agents.
-    #[schema(example = json!(["fetch_url", "exchange_rate"]))]
-    tools: Vec<String>,
-    validators: Vec<String>,
-    /// Model providers.
-    providers: Vec<String>,
-    /// `<provider>/<model>`, without a provider for the default one; `<provider>/*` where no models are listed.
-    models: Vec<String>,
-}
-
 /// Lists the names of tools, validators, providers and models that records may use.
 ///
 /// Needs the scope `definitions:write`. `longhaul apply` compares files with it.
 #[utoipa::path(get, operation_id = "getFleetOffers", path = "/v1/fleet/offers", tag = "definitions",
-    responses((status = 200, description = "The names, in order", body = FleetOffers)))]
+    responses((status = 200, description = "The names, in order; all lists are empty while no worker lives", body = ref("#/components/schemas/Offers"))))]
 pub(crate) async fn offers(
     State(state): State<ApiState>,
     principal: Reader,
     params: Params,
-) -> ApiResult<Json<FleetOffers>> {
+) -> ApiResult<Json<Offers>> {
     principal.need(Scope::DefinitionsWrite)?;
     params.finish()?;
-    let Offers { tools, validators, providers, models } = Offers::read(&state.store.offers().await?);
-    let listed = |names: std::collections::BTreeSet<String>| names.into_iter().collect();
-    Ok(Json(FleetOffers {
-        tools: listed(tools),
-        validators: listed(validators),
-        providers: listed(providers),
-        models: listed(models),
-    }))
+    Ok(Json(Offers::read(&state.store.offers().await?)))
 }
 
 /// Counts the workers that the work takes, for a scaler.

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, context::DATA_DIR, env_file, output};
 use longhaul_shared::{agent_secrets, domain::TenantId, sealing::Sealer};
-use longhaul_store::{Store, catalogue::definitions::BUILT_IN_DEFINITIONS};
+use longhaul_store::Store;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::{
     client::{Client, ClientError},
     compose,
     known_names::{Found, Known},
-    spec_files::{Source, SpecFiles},
+    spec_files::SpecFiles,
 };
 
 /// Apply agents, definitions and the platform from YAML files, and skills from folders
@@ -78,7 +78,8 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
         directly(&store, None, &files, &config.contract.sealer()?).await?
     } else {
         let client = Client::new(&context.load_for_client()?)?;
-        let mut files = check(files, &args, Known::of_api(&client).await)?;
+        let known = Known::of_api(&client, &files).await;
+        let mut files = check(files, &args, known)?;
         if args.check {
             return Ok(checked(&files, context));
         }
@@ -93,10 +94,11 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Compares the files with what is known elsewhere, and prints what is doubtful.
+/// Compares the files with stored records and the fleet, and prints the doubtful ones.
 ///
 /// # Errors
-/// Every mistake, with `--strict` also what is doubtful. Nothing is known, unless the files are only checked.
+/// A file has a mistake or, with `--strict`, a doubtful name. The API does not answer, and more than the files is to be
+/// checked.
 fn check(mut files: SpecFiles, args: &ApplyArgs, known: Result<Known, ClientError>) -> anyhow::Result<SpecFiles> {
     let known = match known {
         Ok(known) => known,
@@ -118,7 +120,7 @@ fn check(mut files: SpecFiles, args: &ApplyArgs, known: Result<Known, ClientErro
     let files = files.sound()?;
     anyhow::ensure!(
         known.has_workers() || !args.strict,
-        "no live worker says which tools, validators and models it has"
+        "names cannot be compared: no live worker lists its tools, validators and models, or the key may not ask"
     );
     Ok(files)
 }
@@ -158,12 +160,12 @@ pub async fn directly(
     sealer: &Sealer,
 ) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
-    for skill in files.skills.iter().map(|one| &one.spec) {
+    for (_, skill) in &files.skills {
         let put = store.put_skill(owner, skill).await?;
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "skill", key: skill.name.clone(), version, created });
     }
-    for Source { path, spec: agent, .. } in &files.agents {
+    for (path, agent) in &files.agents {
         let skills = match store.resolve_skills(owner, &agent.skills).await? {
             Ok(skills) => skills,
             Err(unknown) => anyhow::bail!("{}: skills: there is no skill `{unknown}`", path.display()),
@@ -177,10 +179,7 @@ pub async fn directly(
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "agent", key: agent.key.clone(), version, created });
     }
-    for Source { path, spec: definition, .. } in &files.definitions {
-        if BUILT_IN_DEFINITIONS.contains(&definition.key.as_str()) {
-            anyhow::bail!("{}: key: `{}` is built in", path.display(), definition.key);
-        }
+    for (path, definition) in &files.definitions {
         if store.resolve_agent(owner, &definition.agent_key, None).await?.is_none() {
             anyhow::bail!("{}: agent_key: there is no agent `{}`", path.display(), definition.agent_key);
         }
@@ -188,7 +187,7 @@ pub async fn directly(
         let (version, created) = (Some(put.version.into()), put.created);
         applied.push(Applied { kind: "definition", key: definition.key.clone(), version, created });
     }
-    for Source { path, spec: platform, .. } in &files.platforms {
+    for (path, platform) in &files.platforms {
         let sealed =
             platform.clone().sealed(|literal| sealer.seal(literal)).with_context(|| path.display().to_string())?;
         store.put_platform(&sealed).await.with_context(|| path.display().to_string())?;
@@ -203,23 +202,23 @@ fn of_platform(path: &Path) -> Applied {
 
 async fn through_api(client: &Client, files: &SpecFiles, shared: bool) -> anyhow::Result<Vec<Applied>> {
     let mut applied = Vec::new();
-    for Source { path, spec: skill, .. } in &files.skills {
+    for (path, skill) in &files.skills {
         let spec = serde_json::to_value(skill)?;
         let put = put(client, "skill", &skill.name, &spec, shared).await;
         applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
     }
-    for Source { path, spec: agent, .. } in &files.agents {
+    for (path, agent) in &files.agents {
         let spec = serde_json::to_value(agent)?;
         applied.push(
             put(client, "agent", &agent.key, &spec, shared).await.map_err(|e| e.context(path.display().to_string()))?,
         );
     }
-    for Source { path, spec: definition, .. } in &files.definitions {
+    for (path, definition) in &files.definitions {
         let spec = serde_json::to_value(definition)?;
         let put = put(client, "definition", &definition.key, &spec, shared).await;
         applied.push(put.map_err(|error| error.context(path.display().to_string()))?);
     }
-    for Source { path, spec: platform, .. } in &files.platforms {
+    for (path, platform) in &files.platforms {
         let request = client.request(Method::PUT, "/v1/platform").json(platform);
         client.send(request).await.map_err(|error| anyhow::Error::from(error).context(path.display().to_string()))?;
         applied.push(of_platform(path));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::requirements::{BUILT_IN_TOOLS, BUILT_IN_VALIDATORS};
@@ -11,10 +12,11 @@ const KINDS: [&str; 4] = ["tool", "validator", "provider", "model"];
 pub(crate) const ANY: &str = "*";
 
 /// The names that the live workers know. Empty if no worker lives that says so.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Offers {
     /// Registered and built-in tools. Those of MCP servers come with agents.
     pub tools: BTreeSet<String>,
+    /// Registered and built-in validators.
     pub validators: BTreeSet<String>,
     /// Model providers of the configuration.
     pub providers: BTreeSet<String>,

@@ -219,7 +219,7 @@ fn build_linear(metered: &Value) -> Result<Validator, String> {
 
 const TYPES: [&str; 7] = ["array", "boolean", "integer", "null", "number", "object", "string"];
 
-/// Why a schema is none, with the place in it.
+/// Describes the error of an invalid schema, with its JSON pointer.
 fn explained(error: &ValidationError<'_>) -> String {
     let at = error.instance_path().to_string();
     if at.ends_with("/type") {

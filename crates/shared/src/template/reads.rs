@@ -103,23 +103,14 @@ impl Walk {
         }
     }
 
+    /// Assigned names; other targets are refused when the template is compiled.
     fn target(&mut self, expr: &Expr<'_>) {
-        match expr {
-            Expr::Var(v) => drop(self.own.insert(v.id.to_owned())),
-            Expr::List(l) => l.items.iter().for_each(|item| self.target(item)),
-            Expr::Tuple(t) => t.items.iter().for_each(|item| self.target(item)),
-            Expr::Const(_)
-            | Expr::Slice(_)
-            | Expr::UnaryOp(_)
-            | Expr::BinOp(_)
-            | Expr::Compare(_)
-            | Expr::IfExpr(_)
-            | Expr::Filter(_)
-            | Expr::Test(_)
-            | Expr::GetAttr(_)
-            | Expr::GetItem(_)
-            | Expr::Call(_)
-            | Expr::Map(_) => {}
+        if let Expr::Var(variable) = expr {
+            self.own.insert(variable.id.to_owned());
+        } else if let Expr::List(list) = expr {
+            list.items.iter().for_each(|item| self.target(item));
+        } else if let Expr::Tuple(tuple) = expr {
+            tuple.items.iter().for_each(|item| self.target(item));
         }
     }
 

@@ -139,7 +139,9 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn offers(&self) -> Result<Vec<String>, StoreError> {
         let found = sqlx::query_scalar!(
-            r#"select distinct offer as "offer!" from workers, unnest(offers) as offer where dead_at is null order by 1"#
+            r#"
+            select distinct offer as "offer!" from workers, unnest(offers) as offer where dead_at is null order by 1
+            "#
         );
         Ok(found.fetch_all(&self.pool).await?)
     }
