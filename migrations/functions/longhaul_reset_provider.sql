@@ -14,7 +14,9 @@ begin
             cursor_priority = null, cursor_id = null, probe_execution = null, probe_token = null,
             probe_until = null
     where provider = of_provider and model = of_model and key = of_key and state <> 'closed';
-    update provider_breakers set concurrency = null, concurrency_at = null, closed_until = null
+    update provider_breakers
+    set concurrency = null, calls_per_second = null, concurrency_at = null, closed_until = null,
+        served_per_second = null
     where provider = of_provider and model = of_model and key = of_key;
     return query select * from longhaul_release_waiters(of_provider, of_model, of_key, 1);
     return query select * from longhaul_wake_for_slot(of_provider, of_model, of_key, 200);

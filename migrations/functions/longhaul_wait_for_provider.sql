@@ -8,9 +8,9 @@ create or replace function longhaul_wait_for_provider(
     language sql volatile
     as $$
         insert into provider_waits as w (execution_id, provider, model, key, reason, priority, since, give_up_at,
-            pass_at, call)
+            pass_at, call, tenant_id, is_batch)
         select e.id, of_provider, of_model, of_key, why, e.priority, begun.at,
-            begun.at + patience * interval '1 second', pass, of_call
+            begun.at + patience * interval '1 second', pass, of_call, e.tenant_id, e.queue <> 'interactive'
         from executions e
         left join provider_waits o on o.execution_id = e.id
         cross join lateral (
@@ -19,7 +19,8 @@ create or replace function longhaul_wait_for_provider(
         ) begun
         where e.id = execution
         on conflict (execution_id) do update
-        set provider = excluded.provider, model = excluded.model, key = excluded.key, reason = excluded.reason,
+        set tenant_id = excluded.tenant_id, is_batch = excluded.is_batch,
+            provider = excluded.provider, model = excluded.model, key = excluded.key, reason = excluded.reason,
             since = excluded.since, give_up_at = excluded.give_up_at, pass_at = excluded.pass_at, is_released = false,
             is_let_go = w.is_let_go and excluded.reason = 'rate_limit' and (w.call <> excluded.call) is not true
                 and (w.provider, w.model, w.key) = (of_provider, of_model, of_key),

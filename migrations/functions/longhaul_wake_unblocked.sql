@@ -48,7 +48,7 @@ begin
     -- Agents name models freely. A closed breaker is kept for a week, for people.
     delete from provider_breakers b where b.ctid = any (array(
         select o.ctid from provider_breakers o
-        where o.state = 'closed' and o.concurrency is null
+        where o.state = 'closed' and o.concurrency is null and o.calls_per_second is null
             and coalesce(o.since, '-infinity') < longhaul_now() - interval '7 days'
             and coalesce(o.closed_until, '-infinity') < longhaul_now()
             and not exists (select from provider_failures f

@@ -30,6 +30,7 @@ mod lenient;
 mod reader;
 mod reply;
 mod sse;
+mod stated_limits;
 mod transport;
 mod wire_text;
 

@@ -53,20 +53,22 @@ pub(super) async fn read<A: Assembler>(
     mut assembler: A,
     events: EventSink<'_>,
 ) -> Result<ModelReply, ModelError> {
-    let request_id = opened.request_id.clone();
-    if !opened.is_stream().await? {
+    let (request_id, stated) = (opened.request_id.clone(), opened.stated);
+    let reply = if opened.is_stream().await? {
+        let ended = opened
+            .events(&mut *events, |opened, event, sink| {
+                read_event(&mut assembler, event, |error| opened.error_inside(error), sink)
+            })
+            .await;
+        match ended {
+            Ok(()) => assembler.finish(request_id, events)?,
+            Err(error) => return Err(error.after(assembler.into_partial())),
+        }
+    } else {
         let body = opened.body().await?;
-        return read_whole(assembler, &body, |error| opened.error_inside(error))?.finish(request_id, events);
-    }
-    let ended = opened
-        .events(&mut *events, |opened, event, sink| {
-            read_event(&mut assembler, event, |error| opened.error_inside(error), sink)
-        })
-        .await;
-    match ended {
-        Ok(()) => assembler.finish(request_id, events),
-        Err(error) => Err(error.after(assembler.into_partial())),
-    }
+        read_whole(assembler, &body, |error| opened.error_inside(error))?.finish(request_id, events)?
+    };
+    Ok(ModelReply { stated, ..reply })
 }
 
 /// Reads a reply that arrived in one piece. `error_inside` converts an error body.

@@ -1,6 +1,7 @@
 //! The end of a reply, for every provider: detects empty, refused and truncated replies, and emits events of a
 //! whole reply.
 
+use longhaul_queue::model_calls::StatedLimits;
 use longhaul_shared::domain::ToolCall;
 
 use super::{
@@ -64,7 +65,15 @@ impl FinishedReply {
         };
         let is_empty = self.text.trim().is_empty() && self.calls.is_empty();
         let message = Message::Assistant { text: self.text, calls: self.calls, native: self.native };
-        let reply = ModelReply { message, finish, unfinished_call, usage: self.usage, model: self.model, request_id };
+        let reply = ModelReply {
+            message,
+            finish,
+            unfinished_call,
+            usage: self.usage,
+            model: self.model,
+            request_id,
+            stated: StatedLimits::default(),
+        };
         match &reply.finish {
             FinishReason::Refusal | FinishReason::ContentFilter => Err(ModelError::Refused { reply: Box::new(reply) }),
             // A reply that is truncated while still thinking, or paused before its text, has no text but is not empty.

@@ -57,20 +57,25 @@ static PART: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)(\d+(?:
 
 /// The wait stated in an error message.
 pub(super) fn in_text(text: &str) -> Option<Duration> {
-    let said = SAID.as_ref()?.captures(text)?.get(1)?.as_str();
-    let mut seconds = 0.0;
-    for part in PART.as_ref()?.captures_iter(said) {
+    in_units(SAID.as_ref()?.captures(text)?.get(1)?.as_str())
+}
+
+/// The sum of parts with units, as `6m0s`. `None` without a part.
+pub(super) fn in_units(text: &str) -> Option<Duration> {
+    let mut seconds = None;
+    for part in PART.as_ref()?.captures_iter(text) {
         let number: f64 = part.get(1)?.as_str().parse().ok()?;
         let unit = part.get(2)?.as_str().to_ascii_lowercase();
-        seconds += number
+        let part = number
             * match unit.as_str() {
                 unit if unit.starts_with("ms") || unit.starts_with("milli") => 0.001,
                 unit if unit.starts_with('h') => 3_600.0,
                 unit if unit.starts_with('m') => 60.0,
                 _ => 1.0,
             };
+        seconds = Some(seconds.unwrap_or(0.0) + part);
     }
-    capped(seconds)
+    capped(seconds?)
 }
 
 #[cfg(test)]

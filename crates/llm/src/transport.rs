@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, error::Error, iter, path::Path, sync::LazyLock}
 use bytes::Bytes;
 use http_body_util::Full;
 use longhaul_fairness::{FairShare, Share};
+use longhaul_queue::model_calls::StatedLimits;
 use longhaul_shared::domain::TenantId;
 use reqwest::{
     Body, Client, RequestBuilder, Response,
@@ -25,6 +26,7 @@ use super::{
     connections::{Connections, ConnectionsError, Lent},
     retry_after,
     sse::{SseEvent, SseParser, is_line_of_stream},
+    stated_limits,
 };
 
 /// Largest reply, whole or streamed, in bytes. No model writes that much, but a broken endpoint may.
@@ -194,6 +196,7 @@ impl Endpoint {
         self.connections.heard(response.version());
         Ok(Opened {
             request_id: request_id(response.headers()),
+            stated: stated_limits::read(response.headers()),
             streams: asked.streams,
             response,
             ahead: None,
@@ -247,6 +250,8 @@ impl Memory {
 pub(super) struct Opened<'a> {
     /// The provider's request id.
     pub(super) request_id: Option<String>,
+    /// What the headers say of the endpoint's limits.
+    pub(super) stated: StatedLimits,
     /// True if an event stream was requested.
     streams: bool,
     response: Response,
@@ -376,7 +381,8 @@ impl Opened<'_> {
         }
         let mut answer = Answer::of_model(Some(status.as_u16()), &body, self.scrub);
         answer.request_id = answer.request_id.or(self.request_id);
-        ModelError::of_answer(answer, retry_after.or_else(|| retry_after::in_body(&body)))
+        let of_body = || retry_after::in_body(&body);
+        ModelError::of_answer(answer, retry_after.or_else(of_body).or_else(|| self.stated.spent_for()))
     }
 }
 

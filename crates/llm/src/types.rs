@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::{ToolSpec, spec::ModelSpec};
 pub use longhaul_shared::domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
 use longhaul_shared::domain::{TenantId, ToolCall};
@@ -173,7 +174,7 @@ pub struct ModelRequest<'a> {
 }
 
 /// A model's reply.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
     /// Always [`Message::Assistant`].
     pub message: Message,
@@ -186,6 +187,8 @@ pub struct ModelReply {
     pub model: Option<String>,
     /// The provider's request id, for support.
     pub request_id: Option<String>,
+    /// What the response's headers say of the endpoint's limits.
+    pub stated: StatedLimits,
 }
 
 /// A part of a reply while it arrives. The returned reply repeats all of them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::{FutureExt, future::join_all};
 use longhaul_queue::{
     QueueOptions,
-    model_calls::{CallAsked, CallLimits, CallPlace, ModelCalls},
+    model_calls::{AnsweredCalls, CallAsked, CallLimits, CallPlace, ModelCalls},
 };
 use longhaul_testkit::proxy::FaultProxy;
 use uuid::Uuid;
@@ -27,6 +27,7 @@ fn asked(execution: u128, at: f64) -> CallAsked<'static> {
         tokens: 0,
         lost_after: Duration::from_secs(600),
         patience: Duration::ZERO,
+        uncounted: 0,
     }
 }
 
@@ -120,7 +121,7 @@ fn random_calls_stay_within_their_rates() {
                     admitted.push(Admitted { from: to - 0.001, to, tokens: ask.tokens });
                 }
                 CallPlace::TooLate => {}
-                CallPlace::Full => panic!("nothing limits the calls at a time"),
+                other @ (CallPlace::Full | CallPlace::Shut(_) | CallPlace::Unlimited) => panic!("{other:?}"),
             }
         }
         admitted
@@ -135,7 +136,7 @@ async fn concurrent_calls_are_limited_until_ended_or_lost() {
     let take = async |process: usize, execution, at| calls[process].take(asked(execution, at), limits).await.unwrap();
     assert_eq!((take(0, 1, 0.0).await, take(1, 2, 0.0).await), (FREE, FREE));
     assert_eq!(take(1, 3, 0.0).await, CallPlace::Full);
-    assert!(calls[0].ended("e", &[asked(1, 0.0).counted()]).await);
+    assert!(calls[0].ended("e", NOW, &[asked(1, 0.0).counted()], &AnsweredCalls::default()).await);
     assert_eq!(take(1, 3, 0.0).await, FREE);
     assert_eq!(take(0, 4, 599.0).await, CallPlace::Full);
     // Two processes died with their calls.
@@ -158,9 +159,9 @@ async fn late_end_of_a_call_frees_no_later_call() {
     for call in [first, again, other] {
         assert_eq!(calls.take(call, limits).await, Some(FREE));
     }
-    assert!(calls.ended("e", &[first.counted(), asked(9, 0.0).counted()]).await);
+    assert!(calls.ended("e", NOW, &[first.counted(), asked(9, 0.0).counted()], &AnsweredCalls::default()).await);
     assert_eq!(calls.take(asked(3, 3.0), limits).await, Some(CallPlace::Full));
-    assert!(calls.ended("e", &[again.counted(), other.counted()]).await);
+    assert!(calls.ended("e", NOW, &[again.counted(), other.counted()], &AnsweredCalls::default()).await);
     assert_eq!(calls.take(asked(3, 3.0), limits).await, Some(FREE));
     assert_eq!(calls.take(asked(4, 3.0), limits).await, Some(FREE));
 }
@@ -176,7 +177,7 @@ async fn flushed_redis_starts_anew_and_down_gives_none() {
     assert_eq!(calls.take(asked(2, 0.0), limits).await, Some(FREE));
     drop(redis);
     assert_eq!(calls.take(asked(3, 0.0), limits).await, None);
-    assert!(!calls.ended("e", &[asked(2, 0.0).counted()]).await);
+    assert!(!calls.ended("e", NOW, &[asked(2, 0.0).counted()], &AnsweredCalls::default()).await);
 }
 
 /// The questions are pipelined; time in their own queue must not count as an outage.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use longhaul_shared::domain::WaitReason;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
-use longhaul_store::providers::limits::{ThrottleCounter, ThrottledCall};
+use longhaul_store::providers::limits::{PublishedLimits, Refusal, RefusalCounter};
 use uuid::Uuid;
 
-use super::providers::{HOUR, asking, breaker, key};
+use super::providers::{HOUR, asking, key};
 use crate::support::leases::{Conclusion, World};
 use crate::support::rates::{self, Admitted, Rates};
 
@@ -50,39 +50,36 @@ async fn rate_wait_ends_by_wake_or_by_time() {
     assert_eq!(world.store.wake_due(10).await.unwrap()[0].id, claimed.id);
 }
 
-fn throttled_call(asking: Asking, shut_for: Option<u64>) -> ThrottledCall {
-    let shut_for = shut_for.map(Duration::from_secs);
-    ThrottledCall { asking, key: key(), id: Uuid::new_v4(), shut_for, in_flight: 8, most: None, patience: HOUR }
+fn refusal(asking: Asking) -> Refusal {
+    Refusal { asking, key: key(), id: Uuid::new_v4(), patience: HOUR }
 }
 
 #[tokio::test]
-async fn throttles_of_one_call_are_counted_once_each() {
+async fn refusals_of_one_call_begin_one_wait() {
     let world = World::create().await;
     let worker = world.worker().await;
     world.submit(300).await;
     let claimed = worker.claim(300).await;
-    let counter = ThrottleCounter::spawn(world.store.clone());
-    let all = claimed.iter().map(|one| counter.count(throttled_call(asking(&worker, one), Some(30))));
+    let counter = RefusalCounter::spawn(world.store.clone());
+    let all = claimed.iter().map(|one| counter.count(refusal(asking(&worker, one))));
     let answers = futures::future::join_all(all).await;
-    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().streak == Some(1)), "{answers:?}");
+    let is_whole = |left: Option<Duration>| left.is_some_and(|left| left.abs_diff(HOUR) < Duration::from_secs(60));
+    assert!(answers.iter().all(|answer| is_whole(*answer.as_ref().unwrap())), "{answers:?}");
     let statements: i64 =
         sqlx::query_scalar("select max(xmin::text::bigint) - min(xmin::text::bigint) from provider_waits")
             .fetch_one(world.pool())
             .await
             .unwrap();
     assert!(statements < 20, "{statements} transactions for three hundred");
-    // The same throttle reported twice, then another, then one of the next call, then one under another lease.
-    let again = throttled_call(asking(&worker, &claimed[0]), None);
-    for (call, streak) in [
-        (again.clone(), Some(2)),
-        (again.clone(), Some(2)),
-        (throttled_call(again.asking, None), Some(3)),
-        (throttled_call(Asking { call: 2, ..again.asking }, None), Some(1)),
-        (throttled_call(Asking { token: asking(&worker, &claimed[1]).token, ..again.asking }, None), None),
-    ] {
-        let answer = counter.count(call).await.unwrap();
-        assert_eq!((answer.streak, answer.closed_until.is_some()), (streak, true), "the time stands");
-    }
+    let again = refusal(asking(&worker, &claimed[0]));
+    world.shift_clock(HOUR.as_secs_f64() - 10.0).await;
+    assert!(counter.count(again.clone()).await.unwrap() < Some(Duration::from_secs(11)));
+    world.shift_clock(11.0).await;
+    assert_eq!(counter.count(again.clone()).await.unwrap(), Some(Duration::ZERO), "the wait began with the first");
+    let next_call = refusal(Asking { call: 2, ..again.asking });
+    assert!(is_whole(counter.count(next_call).await.unwrap()));
+    let lost = refusal(Asking { token: asking(&worker, &claimed[1]).token, ..again.asking });
+    assert_eq!(counter.count(lost).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -91,17 +88,89 @@ async fn closed_endpoint_releases_waiters_at_its_time() {
     let worker = world.worker().await;
     world.submit(1).await;
     let claimed = worker.claim_one().await;
-    let call = throttled_call(asking(&worker, &claimed), Some(30));
-    world.store.provider_throttled(&key(), &[&call]).await.unwrap();
-    let line = world.store.wait_for_rate(call.asking, &key(), HOUR, None).await.unwrap();
+    let now = world.store.known_providers().await.unwrap().now;
+    let closed_until = Some(now + Duration::from_secs(30));
+    let limits =
+        PublishedLimits { at_once: Some(4), per_second: Some(2.5), closed_until, served_per_second: Some(0.5) };
+    world.store.publish_limits(&key(), limits).await.unwrap();
+    let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, None).await.unwrap();
     let wait = Some(Duration::from_secs(60));
     let park = Conclusion::Park { reason: WaitReason::RateLimit, wait, wake_seq: line.wake_seq };
     worker.end(&claimed, park).await.unwrap();
-    assert!(world.store.known_providers().await.unwrap().breakers[0].closed_until.is_some());
+    let known = world.store.known_providers().await.unwrap().breakers.remove(0);
+    assert_eq!((known.concurrency, known.per_second), (Some(4), Some(2.5)));
+    assert!(known.closed_until.is_some());
+    // Three of another tenant, then this one.
+    line_up(&world, 7, "default", 3).await;
+    let waiting = world.store.explain_waiting(&world.tenant.into(), claimed.id).await.unwrap().unwrap();
+    let endpoint = waiting.endpoint.unwrap();
+    assert_eq!((endpoint.ahead, endpoint.other_tenants, endpoint.served_per_second), (Some(0), Some(1), Some(0.5)));
+    assert_eq!(waiting.estimate.seconds, Some(4.0), "one of the other tenant, then this one, at 0.5 a second");
+    sqlx::query("delete from provider_waits where tenant_id = $1")
+        .bind(Uuid::from_u128(7))
+        .execute(world.pool())
+        .await
+        .unwrap();
     assert!(world.store.wake_for_slot(&key(), 5).await.unwrap().is_empty());
     world.shift_clock(29.0).await;
     assert_eq!(world.store.wake_for_slot(&key(), 5).await.unwrap()[0].id, claimed.id);
+    // What is forgotten is not listed any more.
+    world.store.publish_limits(&key(), PublishedLimits::default()).await.unwrap();
+    assert_eq!(world.store.known_providers().await.unwrap().breakers, []);
     world.check().await;
+}
+
+/// Puts executions of a tenant into the line. Their ids are in the order of the tenants.
+async fn line_up(world: &World, tenant: u128, queue: &str, count: i32) {
+    sqlx::query(
+        "insert into provider_waits (execution_id, provider, model, key, reason, priority, since, give_up_at,
+            tenant_id, is_batch)
+        select gen_random_uuid(), $1, $2, $3, 'rate_limit', 0, longhaul_now(), longhaul_now() + interval '1 hour', $4,
+            $5 <> 'interactive'
+        from generate_series(1, $6)",
+    )
+    .bind(&key().provider)
+    .bind(&key().model)
+    .bind(&key().key)
+    .bind(Uuid::from_u128(tenant))
+    .bind(queue)
+    .bind(count)
+    .execute(world.pool())
+    .await
+    .unwrap();
+}
+
+/// The tenants and kinds that are still in the line.
+async fn left(world: &World) -> Vec<(u128, bool, i64)> {
+    let rows: Vec<(Uuid, bool, i64)> = sqlx::query_as(
+        "select tenant_id, is_batch, count(*) from provider_waits where not is_released group by 1, 2 order by 1, 2",
+    )
+    .fetch_all(world.pool())
+    .await
+    .unwrap();
+    rows.into_iter().map(|(tenant, is_batch, count)| (tenant.as_u128(), is_batch, count)).collect()
+}
+
+/// The waits are of executions that are gone, so those whose turn it is leave the line.
+#[tokio::test]
+async fn tenants_take_turns_in_the_line() {
+    let world = World::create().await;
+    line_up(&world, 1, "default", 300).await;
+    line_up(&world, 2, "default", 20).await;
+    line_up(&world, 3, "default", 20).await;
+    line_up(&world, 3, "interactive", 5).await;
+    let wake = async |n| drop(world.store.wake_for_slot(&key(), n).await.unwrap());
+    for _ in 0..6 {
+        wake(1).await;
+    }
+    assert_eq!(left(&world).await, [(1, true, 298), (2, true, 18), (3, false, 3), (3, true, 20)]);
+    wake(4).await;
+    assert_eq!(left(&world).await, [(1, true, 296), (2, true, 17), (3, false, 2), (3, true, 20)]);
+    // The next is the second tenant, wherever the last call ended.
+    wake(2).await;
+    assert_eq!(left(&world).await, [(1, true, 296), (2, true, 16), (3, false, 1), (3, true, 20)]);
+    wake(60).await;
+    assert_eq!(left(&world).await, [(1, true, 273)]);
 }
 
 #[tokio::test]
@@ -119,47 +188,6 @@ async fn waiting_time_starts_anew_for_each_call() {
     world.shift_clock(61.0).await;
     assert!(wait(1).await);
     assert!(!wait(2).await);
-}
-
-#[tokio::test]
-async fn throttles_halve_concurrency_and_answers_raise_it() {
-    let world = World::create().await;
-    world.submit(1).await;
-    let worker = world.worker().await;
-    let claimed = worker.claim_one().await;
-    let throttled = async |in_flight| {
-        let call = ThrottledCall { in_flight, ..throttled_call(asking(&worker, &claimed), None) };
-        world.store.provider_throttled(&key(), &[&call]).await.unwrap()[0].at_once
-    };
-    // Moves the last change so many seconds into the past.
-    let last_change = async |seconds: f64| {
-        sqlx::query("update provider_breakers set concurrency_at = clock_timestamp() - $1 * interval '1 second'")
-            .bind(seconds)
-            .execute(world.pool())
-            .await
-            .unwrap();
-    };
-    let later = async || last_change(2.0).await;
-    assert_eq!(throttled(40).await, 20);
-    last_change(-60.0).await;
-    // A burst of throttles counts as one.
-    assert_eq!(throttled(40).await, 20);
-    for expected in [10, 5, 2, 1, 1] {
-        later().await;
-        assert_eq!(throttled(40).await, expected);
-    }
-    let concurrency = async || breaker(&world).await.concurrency;
-    last_change(-60.0).await;
-    world.store.raise_concurrency(&key()).await.unwrap();
-    assert_eq!(concurrency().await, Some(1), "not within the second");
-    for expected in 2..=40 {
-        later().await;
-        world.store.raise_concurrency(&key()).await.unwrap();
-        assert_eq!(concurrency().await, Some(expected));
-    }
-    later().await;
-    world.store.raise_concurrency(&key()).await.unwrap();
-    assert_eq!((concurrency().await, breaker(&world).await.state.as_str()), (None, "closed"));
 }
 
 #[tokio::test]

@@ -393,67 +393,40 @@ async fn park_overtaken_by_a_reset_is_runnable() {
     worker.drain().await;
 }
 
-/// Concurrency of the endpoint since its last throttle; `None` if unlimited.
-async fn throttled_to(fleet: &Fleet) -> Option<i32> {
-    fleet.store.list_breakers().await.unwrap().first()?.concurrency
-}
-
-#[tokio::test]
-async fn throttle_halves_concurrency_and_answers_raise_it() {
-    const UNDER_WAY: usize = 16;
-    const LATER: usize = 20;
+/// A provider that takes so many calls at once: the fleet learns the number, keeps to it, and spends no retry.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn concurrent_calls_are_learned_from_refusals() {
+    const MOST: usize = 6;
+    const EXECUTIONS: usize = 120;
     let mut fleet = fleet().await;
-    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "60");
-    let [first, rest, later] = [Gate::new(), Gate::new(), Gate::new()];
-    fleet.llm.push(reply_text("{}").before(ev_gate(&first)));
-    for _ in 2..UNDER_WAY {
-        fleet.llm.push(reply_text("{}").before(ev_gate(&rest)));
-    }
-    fleet.llm.push(reply_status(429, "slow down"));
-    let gate = later.clone();
-    fleet.llm.answer_with(move |_| reply_text("{}").before(ev_gate(&gate)));
-    let worker = fleet.worker();
-    submit_many(&fleet, UNDER_WAY).await;
-    let is = async |what: &str, wanted: i32| {
-        eventually(what, PATIENCE, || async {
-            let limit = throttled_to(&fleet).await;
-            if limit == Some(wanted) { Ok(()) } else { Err(format!("{limit:?}, {} asked", fleet.llm.requests().len())) }
-        })
-        .await;
-    };
-    is("the refusal of the last has halved them", 8).await;
-    // An answer less than a second after the change would not add one.
-    let settled =
-        "select count(*) from provider_breakers where concurrency_at < clock_timestamp() - interval '1 second'";
-    until_count(&fleet, "that is a second ago", settled, |count| count == 1).await;
-    // An answer adds one per second. The worker knows the new limit, and no further answer raises it.
-    first.open();
-    is("the answer has added one", 9).await;
-    let ids: Vec<_> = submit_many(&fleet, LATER).await.into_iter().map(|id| id.0).collect();
-    let asked = eventually("all the later ones have asked, or parked", PATIENCE, || async {
-        let parked = "select count(distinct execution_id) from events where execution_id = any($1) and kind = 'parked'";
-        let parked: i64 = sqlx::query_scalar(parked).bind(&ids).fetch_one(&fleet.db.pool).await.unwrap();
-        let asked = fleet.llm.requests().len() - UNDER_WAY;
-        if asked >= 9 && asked + parked as usize >= LATER {
-            Ok(asked)
-        } else {
-            Err(format!("{asked} asked, {parked} parked"))
+    fleet.set("LONGHAUL__WORKER__CONCURRENCY", "200");
+    let (running, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (server, counter) = (running.clone(), refused.clone());
+    fleet.llm.answer_later(move |_| {
+        let (server, counter) = (server.clone(), counter.clone());
+        async move {
+            if server.fetch_add(1, Ordering::SeqCst) >= MOST {
+                server.fetch_sub(1, Ordering::SeqCst);
+                counter.fetch_add(1, Ordering::SeqCst);
+                return reply_status(429, "too many at once");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            server.fetch_sub(1, Ordering::SeqCst);
+            reply_text("{}")
         }
-    })
-    .await;
-    // None of them has ended, so this many are in flight.
-    assert_eq!((asked, throttled_to(&fleet).await), (9, Some(9)));
+    });
+    let worker = fleet.worker();
+    submit_many(&fleet, EXECUTIONS).await;
+    until_count(&fleet, "all finish", FINISHED, |count| count == EXECUTIONS as i64).await;
+    let refused = refused.load(Ordering::SeqCst);
+    assert!(refused * 5 <= EXECUTIONS, "{refused} of {EXECUTIONS} calls were refused");
+    assert_eq!(spent(&fleet).await.0, 0, "no retry");
+    let learned = eventually("the limit is written down", PATIENCE, async || {
+        let breaker = breaker(&fleet).await;
+        breaker.concurrency.ok_or_else(|| format!("{breaker:?}"))
+    });
+    assert!((1..=2 * MOST as i32).contains(&learned.await));
     assert_eq!(breaker(&fleet).await.state, "closed", "a refusal is no outage");
-    rest.open();
-    later.open();
-    eventually("answers add more", PATIENCE, || async {
-        let limit = throttled_to(&fleet).await;
-        if limit > Some(9) { Ok(()) } else { Err(format!("{limit:?}")) }
-    })
-    .await;
-    // The throttled call returns after its ten seconds; executions without a slot look again after half a minute.
-    fleet.advance(Duration::from_secs(31)).await;
-    until_count(&fleet, "all finish", FINISHED, |count| count == (UNDER_WAY + LATER) as i64).await;
     worker.drain().await;
 }
 

@@ -42,8 +42,10 @@ pub(crate) struct EndpointView {
     is_stated: bool,
     /// Probes so far.
     probes: i64,
-    /// Limit of concurrent calls over all workers, set when the provider reported too many; null: not limited.
+    /// Concurrent calls that the fleet has learned the endpoint takes; null: not limited.
     concurrency: Option<i32>,
+    /// Calls per second that the fleet has learned the endpoint takes; null: not limited.
+    calls_per_second: Option<f64>,
     /// Executions that wait with `provider_down`.
     waiting: i64,
     /// Executions that wait with `rate_limit`.
@@ -64,6 +66,7 @@ impl From<BreakerRow> for EndpointView {
             is_stated: of.is_stated,
             probes: of.probes,
             concurrency: of.concurrency,
+            calls_per_second: of.per_second,
             waiting: of.waiting,
             waiting_for_rate: of.waiting_for_rate,
         }

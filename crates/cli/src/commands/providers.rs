@@ -82,6 +82,9 @@ fn sentence(of: &Value) -> String {
     if let Some(calls) = of["concurrency"].as_i64() {
         line.push_str(&format!(", {calls} calls at a time"));
     }
+    if let Some(calls) = of["calls_per_second"].as_f64() {
+        line.push_str(&format!(", {calls:.1} calls a second"));
+    }
     for (name, reason) in [("waiting", "for it"), ("waiting_for_rate", "for its limits")] {
         match of[name].as_i64() {
             Some(0) | None => {}

@@ -6,14 +6,14 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::StreamExt;
-use longhaul_queue::model_calls::CountedCall;
+use longhaul_queue::model_calls::{AnsweredCalls, CountedCall};
 use longhaul_sdk::FailureCode;
 use longhaul_store::providers::breakers::{AnsweredCall, ModelKey};
 use tokio::sync::{Mutex, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, Endpoint, Health, endpoint::LeftPlace, is_outage, is_throttle};
-use crate::ModelError;
+use super::{Call, Endpoint, Health, endpoint::EndedCall, is_outage, is_throttle, seconds};
+use crate::{ModelError, ModelReply};
 
 /// Maximum queued entries. A process has fewer calls in flight; more queue up only while Redis or Postgres is
 /// down.
@@ -35,8 +35,8 @@ enum Entry {
 
 /// Queued entries. The writing task locks the receivers.
 pub(super) struct Books {
-    places: mpsc::Sender<LeftPlace>,
-    left: Mutex<mpsc::Receiver<LeftPlace>>,
+    places: mpsc::Sender<EndedCall>,
+    left: Mutex<mpsc::Receiver<EndedCall>>,
     entries: mpsc::Sender<EndpointEntry>,
     ended: Mutex<mpsc::Receiver<EndpointEntry>>,
 }
@@ -50,8 +50,8 @@ impl Default for Books {
 }
 
 impl Books {
-    /// Receives slots released without waiting for Redis.
-    pub(super) fn places(&self) -> mpsc::Sender<LeftPlace> {
+    /// Receives ended calls without waiting for Redis.
+    pub(super) fn places(&self) -> mpsc::Sender<EndedCall> {
         self.places.clone()
     }
 
@@ -63,13 +63,19 @@ impl Books {
 
 impl Health {
     /// Records the end of a call. Does not wait.
-    pub(super) fn ended(&self, call: &Call, failure: Option<&ModelError>) {
-        if let Some(place) = &call.place {
-            place.leave();
+    pub(super) fn ended(&self, call: &Call, came_to: Result<&ModelReply, &ModelError>) {
+        let answered = came_to.map_or_else(|_| AnsweredCalls::default(), |reply| told_by(reply, call.tokens));
+        match &call.place {
+            Some(place) => place.leave(answered),
+            // Little remains of a limit that nothing was known of.
+            None if answered.stated.is_low() => {
+                call.endpoint.begin_to_learn();
+                let told = EndedCall { endpoint: call.endpoint.clone(), call: None, answered };
+                let _ = self.books.places.try_send(told);
+            }
+            None => {}
         }
-        if failure.is_none() {
-            call.endpoint.note_answer();
-        }
+        let failure = came_to.err();
         let is_answer =
             failure.is_none_or(|error| !is_outage(error) && error.code() != FailureCode::MODEL_QUOTA_EXHAUSTED);
         if call.tells && is_answer {
@@ -86,28 +92,40 @@ impl Health {
 
     async fn give_back(&self, stop: &CancellationToken) {
         let mut places = self.books.left.lock().await;
-        let mut left: Vec<LeftPlace> = Vec::new();
+        let mut left: Vec<EndedCall> = Vec::new();
         loop {
             let is_last = next(&mut places, &mut left, stop).await;
-            let mut of_endpoints: HashMap<&str, (&Arc<Endpoint>, Vec<CountedCall>)> = HashMap::new();
-            for (endpoint, call) in &left {
-                of_endpoints.entry(&endpoint.name).or_insert((endpoint, Vec::new())).1.push(call.clone());
+            let mut of_endpoints: HashMap<String, (Arc<Endpoint>, Vec<CountedCall>, AnsweredCalls)> = HashMap::new();
+            for EndedCall { endpoint, call, answered } in left.drain(..) {
+                let of = of_endpoints.entry(endpoint.name.clone());
+                let of = of.or_insert_with(|| (endpoint, Vec::new(), AnsweredCalls::default()));
+                of.1.extend(call);
+                of.2.add(&answered);
             }
-            for (name, (endpoint, calls)) in of_endpoints {
-                while !self.calls.ended(name, &calls).await {
+            for (name, (endpoint, calls, answered)) in of_endpoints {
+                while !self.tell_ended(&name, &calls, &answered).await {
                     if stop.is_cancelled() {
                         return;
                     }
                     tokio::time::sleep(TELL_AGAIN).await;
                 }
-                if endpoint.has_line() {
-                    self.books.enter(endpoint, Entry::Freed(i32::try_from(calls.len()).unwrap_or(i32::MAX)));
+                endpoint.freed.notify_waiters();
+                let freed = endpoint.to_let_go(u32::try_from(calls.len()).unwrap_or(u32::MAX));
+                if freed > 0 && endpoint.has_line() {
+                    self.books.enter(&endpoint, Entry::Freed(i32::try_from(freed).unwrap_or(i32::MAX)));
                 }
             }
-            left.clear();
             if is_last {
                 return;
             }
+        }
+    }
+
+    /// Returns false if Redis does not answer.
+    async fn tell_ended(&self, name: &str, calls: &[CountedCall], answered: &AnsweredCalls) -> bool {
+        match self.now().await {
+            Ok(now) => self.calls.ended(name, seconds(now), calls, answered).await,
+            Err(_) => false,
         }
     }
 
@@ -154,6 +172,12 @@ impl Health {
             Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
         }
     }
+}
+
+/// What an answered call tells of its endpoint.
+fn told_by(reply: &ModelReply, estimated: u64) -> AnsweredCalls {
+    let used = reply.usage.input_tokens.unwrap_or_default() + reply.usage.output_tokens.unwrap_or_default();
+    AnsweredCalls { count: 1, estimated, used, stated: reply.stated }
 }
 
 /// Receives the next entries; returns true if they are the last.

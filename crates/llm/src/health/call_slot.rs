@@ -3,13 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
-use longhaul_queue::model_calls::{CallAsked, CallLimits, CallPlace};
+use longhaul_queue::model_calls::{CallAsked, CallPlace};
 use longhaul_store::{StoreError, database::retry::patiently, providers::breakers::Asking};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     Endpoint, HOLD, Health,
     endpoint::{CountedPlace, UnderWay},
+    seconds,
 };
 
 /// Maximum jitter of callers that return to an endpoint after its pause.
@@ -60,18 +61,11 @@ impl Health {
         let held_until = Instant::now() + HOLD;
         let mut was_held = false;
         loop {
-            if let Some(wait) = self.closed_for(endpoint, asking, patience).await? {
-                if wait > patience {
-                    return Ok(CallSlot::None);
+            if !endpoint.is_limited() {
+                if let Some(under_way) = begin_in_turn(endpoint).await {
+                    return Ok(CallSlot::Free { under_way, counted: None, was_parked: false });
                 }
-                if Instant::now() + wait > held_until {
-                    return self.park_until_open(endpoint, asking, patience, wait).await;
-                }
-                sleep(wait).await;
                 continue;
-            }
-            if Self::limits(endpoint) == CallLimits::default() {
-                return Ok(CallSlot::Free { under_way: endpoint.begin(), counted: None, was_parked: false });
             }
             let taken = self.take_in_turn(endpoint, asking, tokens, patience, (was_held, held_until)).await?;
             let SlotAnswer { place, by_redis, counted, under_way } = taken;
@@ -80,6 +74,7 @@ impl Health {
                     let under_way = under_way.unwrap_or_else(|| endpoint.begin());
                     return Ok(CallSlot::Free { under_way, counted, was_parked: was_reserved && !was_held });
                 }
+                CallPlace::Unlimited => endpoint.forget(),
                 CallPlace::In(wait) if Instant::now() + wait <= held_until => {
                     was_held = true;
                     sleep(wait).await;
@@ -93,30 +88,16 @@ impl Health {
                     drop(under_way);
                     return self.park_for(endpoint, asking, tokens, patience, Some(wait)).await;
                 }
+                CallPlace::Shut(wait) if wait > patience => return Ok(CallSlot::None),
+                CallPlace::Shut(wait) if Instant::now() + wait <= held_until => sleep(wait).await,
+                CallPlace::Shut(wait) => {
+                    let wait = staggered(wait, asking, patience);
+                    return self.park_until_open(endpoint, asking, patience, wait).await;
+                }
                 CallPlace::Full => return self.park_for(endpoint, asking, tokens, patience, None).await,
                 CallPlace::TooLate => return Ok(CallSlot::None),
             }
         }
-    }
-
-    /// Wait until the endpoint's pause ends, plus jitter of up to a quarter of it, fixed per execution.
-    async fn closed_for(
-        &self,
-        endpoint: &Endpoint,
-        asking: Asking,
-        patience: Duration,
-    ) -> Result<Option<Duration>, StoreError> {
-        let Some(until) = endpoint.closed_until() else { return Ok(None) };
-        let micros = until.timestamp_micros() as f64 - self.now().await? * 1e6;
-        if micros <= 0.0 {
-            return Ok(None);
-        }
-        let wait = Duration::from_secs_f64(micros / 1e6);
-        let (_, random) = asking.id.0.as_u64_pair();
-        // The top two bits are the UUID's variant.
-        let share = (random << 2) as f64 / u64::MAX as f64;
-        let most = (wait / 4).min(MAX_STAGGER).min(patience.saturating_sub(wait));
-        Ok(Some(wait + most.mul_f64(share)))
     }
 
     /// Joins the waiters of a paused endpoint. The wait ends by time, so no second look is needed.
@@ -161,7 +142,8 @@ impl Health {
             if taken.place != CallPlace::Full || Instant::now() + LOOK_AGAIN > held_until {
                 return Ok(taken);
             }
-            sleep(LOOK_AGAIN).await;
+            // Calls of other processes end unheard.
+            let _ = timeout(LOOK_AGAIN, endpoint.freed.notified()).await;
         }
     }
 
@@ -181,15 +163,28 @@ impl Health {
         if line.is_over() {
             return Ok(CallSlot::None);
         }
-        let SlotAnswer { place, counted, under_way, .. } = self.take(endpoint, asking, tokens, patience).await?;
+        let mut taken = self.take(endpoint, asking, tokens, patience).await?;
+        if let (CallPlace::In(soon), None) = (taken.place, wait)
+            && taken.by_redis
+            && soon < HOLD
+        {
+            sleep(soon).await;
+            taken = self.take(endpoint, asking, tokens, patience).await?;
+        }
+        let SlotAnswer { place, counted, under_way, .. } = taken;
         let until = match place {
             CallPlace::Now { .. } => {
                 let under_way = under_way.unwrap_or_else(|| endpoint.begin());
                 return Ok(CallSlot::Free { under_way, counted, was_parked: true });
             }
+            CallPlace::Unlimited => {
+                endpoint.forget();
+                return Ok(CallSlot::Free { under_way: endpoint.begin(), counted: None, was_parked: true });
+            }
             CallPlace::In(wait) => line.now + wait,
-            // The end of a call wakes it, or the sweep.
-            CallPlace::Full => line.give_up_at,
+            CallPlace::Shut(wait) => line.now + staggered(wait, asking, patience),
+            // The end of a call wakes it, or the sweep; one with a time of its own comes back then.
+            CallPlace::Full => wait.map_or(line.give_up_at, |wait| line.now + wait),
             CallPlace::TooLate => return Ok(CallSlot::None),
         };
         Ok(CallSlot::Later { until, wake_seq: line.wake_seq })
@@ -204,29 +199,34 @@ impl Health {
         tokens: u64,
         patience: Duration,
     ) -> Result<SlotAnswer, StoreError> {
-        let limits = Self::limits(endpoint);
+        let now = self.now().await?;
         let asked = CallAsked {
             endpoint: &endpoint.name,
             execution: asking.id.0,
-            now: self.now().await?,
+            now: seconds(now),
             tokens,
             lost_after: endpoint.lost_after,
             patience,
+            uncounted: endpoint.uncounted(),
         };
         // Created before the request: Redis may count the call even if its answer comes too late or is never
         // read.
-        let counted = limits.at_once.map(|_| CountedPlace::new(endpoint.clone(), asked.counted(), self.books.places()));
-        if let Some(place) = self.calls.take(asked, limits).await {
+        let counted = CountedPlace::new(endpoint.clone(), asked.counted(), self.books.places());
+        if let Some(place) = self.calls.take(asked, endpoint.limits).await {
             let is_free = matches!(place, CallPlace::Now { .. });
-            if let Some(counted) = counted.as_ref().filter(|_| !is_free) {
+            if !is_free {
                 counted.told();
             }
-            return Ok(SlotAnswer { place, by_redis: true, counted: counted.filter(|_| is_free), under_way: None });
+            return Ok(SlotAnswer { place, by_redis: true, counted: is_free.then_some(counted), under_way: None });
         }
+        let limits = endpoint.last_limits();
         let without = |place, under_way| SlotAnswer { place, by_redis: false, counted: None, under_way };
-        let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed).max(1);
+        let shut_for = endpoint.closed_until().and_then(|until| (until - now).to_std().ok());
+        if let Some(wait) = shut_for.filter(|wait| !wait.is_zero()) {
+            return Ok(without(CallPlace::Shut(wait), None));
+        }
         let under_way = match limits.at_once {
-            Some(most) => match endpoint.begin_within((most / workers).max(1)) {
+            Some(most) => match endpoint.begin_within((most / self.live_workers()).max(1)) {
                 Some(under_way) => Some(under_way),
                 None => return Ok(without(CallPlace::Full, None)),
             },
@@ -246,4 +246,31 @@ impl Health {
         };
         Ok(without(place, under_way))
     }
+}
+
+/// Begins a call to an endpoint of which no limit is known, as soon as it may. `None` if one is known by then. While
+/// calls are held back, one caller at a time waits for all.
+async fn begin_in_turn(endpoint: &Arc<Endpoint>) -> Option<UnderWay> {
+    if !endpoint.is_waited_for()
+        && let Ok(under_way) = endpoint.begin_unlimited()
+    {
+        return Some(under_way);
+    }
+    let _waits = endpoint.wait();
+    let _turn = endpoint.turn.lock().await;
+    while !endpoint.is_limited() {
+        match endpoint.begin_unlimited() {
+            Ok(under_way) => return Some(under_way),
+            Err(wait) => sleep(wait).await,
+        }
+    }
+    None
+}
+
+/// A wait with jitter of up to a quarter of it, fixed per execution.
+fn staggered(wait: Duration, asking: Asking, patience: Duration) -> Duration {
+    let (_, random) = asking.id.0.as_u64_pair();
+    // The top two bits are the UUID's variant.
+    let share = (random << 2) as f64 / u64::MAX as f64;
+    wait + (wait / 4).min(MAX_STAGGER).min(patience.saturating_sub(wait)).mul_f64(share)
 }

@@ -1,7 +1,8 @@
 //! Admission of model calls: circuit breakers and limits shared by the fleet (docs/adr/0012-provider-health.md).
 //!
 //! Invariants:
-//! - A call to a healthy endpoint without limits makes no request: it reads two atomics.
+//! - A call to a healthy endpoint of which no limit is known makes no request. It is held back at most for the first
+//!   seconds (`ramp.rs`).
 //! - This process's state of an endpoint is at most a second old, and only ever a reason to ask Postgres, which
 //!   decides.
 //! - Waits of up to two seconds are held in memory; for a longer wait the execution parks and holds nothing.
@@ -12,6 +13,8 @@
 mod bookkeeping;
 mod call_slot;
 mod endpoint;
+mod ramp;
+mod refresh;
 
 use std::{
     collections::HashMap,
@@ -23,7 +26,7 @@ use chrono::{DateTime, Utc};
 pub(crate) use endpoint::EndpointSettings;
 pub use endpoint::{Call, Endpoint};
 use longhaul_queue::{
-    model_calls::{CallLimits, ModelCalls},
+    model_calls::{LearnedLimits, ModelCalls, RefusedCall},
     producer::WakeupPublisher,
 };
 use longhaul_sdk::spec::ModelSpec;
@@ -37,11 +40,12 @@ use longhaul_store::{
     database::retry::patiently,
     fleet::maintenance::Runnable,
     providers::{
-        breakers::{Asking, Breaker, KnownProviders, MayAsk, ModelKey, RELEASED_AT_ONCE},
+        breakers::{Asking, MayAsk, ModelKey},
         failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
-        limits::{ThrottleCounter, Throttled, ThrottledCall},
+        limits::{Refusal, RefusalCounter},
     },
 };
+pub use refresh::{REFRESH_EVERY, watch};
 use uuid::Uuid;
 
 use super::{ChatModel, ModelError, Models};
@@ -54,10 +58,6 @@ const HOLD: Duration = Duration::from_secs(2);
 const MAX_ENDPOINTS: usize = 10_000;
 /// Minimum pause of an endpoint after a 429.
 const MIN_SHUT: Duration = Duration::from_millis(100);
-/// Interval at which a worker refreshes what it knows of endpoints.
-pub const REFRESH_EVERY: Duration = Duration::from_secs(1);
-/// Maximum time that one run of the duty spends on an endpoint's releases.
-const TENDING: Duration = Duration::from_millis(500);
 
 /// An agent's model, or one of its fallbacks.
 pub struct Route {
@@ -98,7 +98,7 @@ pub struct Health {
     store: Store,
     calls: ModelCalls,
     failures: FailureCounter,
-    throttles: ThrottleCounter,
+    refusals: RefusalCounter,
     publisher: WakeupPublisher,
     config: HealthConfig,
     settings: HashMap<String, EndpointSettings>,
@@ -130,7 +130,7 @@ impl Health {
         let pauses = Pauses { first: config.health.probe, longest: config.health.probe_max };
         Self {
             failures: FailureCounter::spawn(store.clone(), pauses),
-            throttles: ThrottleCounter::spawn(store.clone()),
+            refusals: RefusalCounter::spawn(store.clone()),
             store,
             calls,
             publisher,
@@ -215,7 +215,7 @@ impl Health {
             match self.request_slot(endpoint, asking, tokens, patience).await? {
                 CallSlot::Free { under_way, counted, was_parked } => {
                     let tells = has_waited || was_parked;
-                    let call = Call::new(self.clone(), under_way, asking, index, counted, tells);
+                    let call = Call::new(self.clone(), under_way, asking, index, (counted, tokens), tells);
                     return Ok(Admission::Call(Arc::new(call)));
                 }
                 CallSlot::Later { until, wake_seq } => {
@@ -272,131 +272,55 @@ impl Health {
         }
     }
 
-    /// Counts a 429 or an overload, however long Postgres takes, and decides if the call is repeated: until the
-    /// patience of its last route is over. `waits`: the execution may wait.
+    /// Learns from a 429 or an overload, and decides if the call is repeated: until the patience of its last route is
+    /// over. `waits`: the execution may wait. Counts it however long Postgres takes.
     pub async fn throttled(&self, call: &Call, error: &ModelError, routes: usize, waits: bool) -> AfterThrottle {
-        let endpoint = &call.endpoint;
         let is_last = call.route + 1 == routes;
         let patience = self.patience(is_last);
-        let stated = error.retry_after().map(|wait| wait.max(MIN_SHUT));
-        let is_too_long = stated.is_some_and(|wait| wait > patience);
-        let workers = self.workers.load(std::sync::atomic::Ordering::Relaxed);
-        let throttled = ThrottledCall {
-            asking: call.asking,
-            key: endpoint.key.clone(),
-            id: Uuid::new_v4(),
-            shut_for: stated.filter(|_| !is_too_long),
-            in_flight: endpoint.in_flight().max(1).saturating_mul(workers.max(1)),
-            most: endpoint.limits.at_once,
-            patience,
-        };
-        match patiently(self.store.trouble(), || self.throttles.count(throttled.clone())).await {
-            Ok(Throttled { streak, at_once, closed_until, is_over }) => {
-                endpoint.believe_limited(Some(at_once));
-                endpoint.believe_closed(closed_until);
-                // With another route, admission goes on with that.
-                let is_over = (is_over || is_too_long) && is_last;
-                if waits && streak.is_some() && !is_over { AfterThrottle::Again } else { AfterThrottle::Fail }
-            }
+        let stated = error.retry_after();
+        let refusal = Refusal { asking: call.asking, key: call.endpoint.key.clone(), id: Uuid::new_v4(), patience };
+        let left = match patiently(self.store.trouble(), || self.refusals.count(refusal.clone())).await {
+            Ok(left) => left,
             Err(error) => {
                 tracing::warn!(error = %error, "a throttled model call was not counted");
-                AfterThrottle::Fail
+                None
             }
+        };
+        // With another route, admission goes on with that.
+        let may_wait = left.is_some_and(|left| !is_last || left > stated.unwrap_or_default());
+        let returns = waits && may_wait;
+        if let Err(error) = self.learn_refusal(call, stated, patience, returns).await {
+            tracing::warn!(error = %error, "nothing was learned from a throttled model call");
         }
+        if returns { AfterThrottle::Again } else { AfterThrottle::Fail }
     }
 
-    /// Refreshes what this process knows of breakers, limits and lines. Called every [`REFRESH_EVERY`].
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn refresh(&self) -> Result<(), StoreError> {
-        let KnownProviders { now, workers, breakers } = self.store.known_providers().await?;
-        self.learn_now(now);
-        self.workers.store(workers, std::sync::atomic::Ordering::Relaxed);
-        let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
-        let endpoints: Vec<_> = {
-            let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-            // Insert endpoints not called yet: a first call must find their breaker.
-            for breaker in &breakers {
-                if !endpoints.contains_key(&breaker.key) {
-                    let limits = self.settings.get(&breaker.key.provider);
-                    endpoints.insert(breaker.key.clone(), Arc::new(Endpoint::new(breaker.key.clone(), limits)));
-                }
-            }
-            endpoints.values().cloned().collect()
+    async fn learn_refusal(
+        &self,
+        call: &Call,
+        stated: Option<Duration>,
+        patience: Duration,
+        returns: bool,
+    ) -> Result<(), StoreError> {
+        let now = self.now().await?;
+        let endpoint = &call.endpoint;
+        let others = endpoint.in_flight().saturating_sub(1);
+        let did_learn = endpoint.begin_to_learn();
+        let refused = RefusedCall {
+            endpoint: &endpoint.name,
+            execution: call.asking.id.0,
+            now: seconds(now),
+            is_rate: stated.is_some(),
+            wait: stated.map(|wait| wait.max(MIN_SHUT)).unwrap_or_default(),
+            returns,
+            in_flight: if did_learn { endpoint.uncounted() } else { others.saturating_mul(self.live_workers()) },
+            begun: if did_learn { 0 } else { endpoint.begun_lately().saturating_sub(1) },
         };
-        let mut open: HashMap<&str, u32> = self.settings.keys().map(|provider| (provider.as_str(), 0)).collect();
-        for endpoint in &endpoints {
-            let breaker = known.get(&endpoint.key);
-            endpoint.learn(breaker.copied());
-            if breaker.is_some_and(|breaker| !breaker.is_closed) {
-                *open.entry(&endpoint.key.provider).or_default() += 1;
-            }
-        }
-        for (provider, count) in open {
-            metrics::breakers_open(provider, count);
-        }
-        for endpoint in &endpoints {
-            if endpoint.take_answered() && endpoint.is_throttled() {
-                self.store.raise_concurrency(&endpoint.key).await?;
-            }
-        }
+        // Without Redis one call at a time, and a pause.
+        let alone =
+            || LearnedLimits { at_once: Some(1), per_second: None, shut_for: stated.unwrap_or(HOLD).min(patience) };
+        endpoint.believe(self.calls.refused(refused).await.unwrap_or_else(alone), now);
         Ok(())
-    }
-
-    /// Sweep duty for endpoints: chooses probes, releases the portions of half-open breakers, and wakes waiters of
-    /// endpoints with a free slot that no ended call announced.
-    ///
-    /// # Errors
-    /// Postgres is unavailable, or one endpoint's breaker could not be tended; the others were.
-    pub async fn tend(&self) -> Result<(), StoreError> {
-        let KnownProviders { workers, breakers, .. } = self.store.known_providers().await?;
-        let until = Instant::now() + TENDING;
-        let mut failed = None;
-        for breaker in &breakers {
-            if !breaker.is_closed {
-                failed = self.tend_breaker(&breaker.key, until).await.err().or(failed);
-            }
-            let free = if breaker.has_line { self.free_slots(breaker, workers) } else { 0 };
-            if free > 0 {
-                self.let_go(&breaker.key, i32::try_from(free).unwrap_or(i32::MAX)).await;
-            }
-        }
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Calls that an endpoint would take now, if each worker had as many under way as this one. While it is 0 this
-    /// worker has a call under way, whose end wakes a waiter.
-    fn free_slots(&self, breaker: &Breaker, workers: u32) -> u32 {
-        let endpoint = {
-            let endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
-            endpoints.get(&breaker.key).cloned()
-        };
-        let Some(endpoint) = endpoint else { return 1 };
-        endpoint.learn(Some(breaker));
-        endpoint.at_once().map_or(u32::MAX, |most| most.saturating_sub(endpoint.in_flight().saturating_mul(workers)))
-    }
-
-    /// Tends one breaker, in transactions of bounded size, until its portion is released or the time is up.
-    async fn tend_breaker(&self, key: &ModelKey, until: Instant) -> Result<(), StoreError> {
-        loop {
-            match self.store.tend_provider(key, self.config.max_wait).await {
-                Ok(woken) => {
-                    self.announce(&woken);
-                    if woken.len() < RELEASED_AT_ONCE as usize || Instant::now() > until {
-                        return Ok(());
-                    }
-                }
-                Err(error) => {
-                    metrics::breaker_tending_failed(&key.provider);
-                    tracing::warn!(
-                        provider.name = key.provider, error = %error,
-                        "a breaker could not be tended; the executions that wait for its endpoint go on waiting"
-                    );
-                    return Err(error);
-                }
-            }
-        }
     }
 
     fn announce(&self, woken: &[Runnable]) {
@@ -410,12 +334,12 @@ impl Health {
         *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
     }
 
-    /// The database's clock in seconds, extrapolated from the last refresh.
-    async fn now(&self) -> Result<f64, StoreError> {
+    /// The database's clock, extrapolated from the last refresh.
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
         loop {
             let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((now, at)) = clock {
-                return Ok((now + at.elapsed()).timestamp_micros() as f64 / 1e6);
+                return Ok(now + at.elapsed());
             }
             // Called before the first refresh.
             let known = patiently(self.store.trouble(), || self.store.known_providers()).await?;
@@ -423,8 +347,8 @@ impl Health {
         }
     }
 
-    fn limits(endpoint: &Endpoint) -> CallLimits {
-        CallLimits { at_once: endpoint.at_once(), ..endpoint.limits }
+    fn live_workers(&self) -> u32 {
+        self.workers.load(std::sync::atomic::Ordering::Relaxed).max(1)
     }
 }
 
@@ -464,14 +388,7 @@ pub fn is_throttle(error: &ModelError) -> bool {
         || matches!(root, ModelError::Server { answer, .. } if answer.says_overloaded())
 }
 
-/// Refreshes [`Health`] once per second.
-pub async fn watch(health: Arc<Health>) {
-    let mut tick = tokio::time::interval(REFRESH_EVERY);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
-        if let Err(error) = health.store.trouble().on_one_server(health.refresh()).await {
-            tracing::warn!(error = %error, "what is known of model endpoints is old");
-        }
-    }
+/// A time as the scripts in Redis take it.
+fn seconds(time: DateTime<Utc>) -> f64 {
+    time.timestamp_micros() as f64 / 1e6
 }

@@ -110,8 +110,9 @@ impl ChatModel for PlatformModel {
         let opened = self.endpoint.open(&request, body).await;
         request.files.release();
         let mut opened = opened?;
-        let request_id = opened.request_id.clone();
+        let (request_id, stated) = (opened.request_id.clone(), opened.stated);
         let body = opened.body().await?;
-        wire::read_reply(&body, ids, request_id, |error| opened.error_inside(error))
+        let reply = wire::read_reply(&body, ids, request_id, |error| opened.error_inside(error))?;
+        Ok(ModelReply { stated, ..reply })
     }
 }

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::ToolSpec;
 use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
@@ -260,7 +261,15 @@ pub(super) fn read_reply(
         output_tokens: usage.written(),
         ..Usage::default()
     });
-    Ok(ModelReply { message, finish, unfinished_call, usage, model: reply.model, request_id })
+    Ok(ModelReply {
+        message,
+        finish,
+        unfinished_call,
+        usage,
+        model: reply.model,
+        request_id,
+        stated: StatedLimits::default(),
+    })
 }
 
 /// The JSON text of a value, if it is a list.

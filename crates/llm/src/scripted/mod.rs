@@ -17,6 +17,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::spec::ModelSpec;
 use longhaul_shared::domain::ToolCall;
 
@@ -162,5 +163,13 @@ fn reply(answer: Answer, turn: usize, model: String, input_tokens: u64, events: 
     };
     let finish = if calls.is_empty() { FinishReason::Stop } else { FinishReason::ToolCalls };
     let message = Message::Assistant { text: answer.text, calls, native: None };
-    ModelReply { message, finish, unfinished_call: None, usage, model: Some(model), request_id: None }
+    ModelReply {
+        message,
+        finish,
+        unfinished_call: None,
+        usage,
+        model: Some(model),
+        request_id: None,
+        stated: StatedLimits::default(),
+    }
 }

@@ -98,8 +98,10 @@ pub struct Breaker {
     pub key: ModelKey,
     /// False if calls need the permission of [`Store::ask_provider`].
     pub is_closed: bool,
-    /// Concurrency limit over the fleet, learned from 429s.
+    /// Learned limit on concurrent calls over the fleet.
     pub concurrency: Option<u32>,
+    /// Learned calls per second over the fleet.
+    pub per_second: Option<f64>,
     /// True if executions wait for a running call to end.
     pub has_line: bool,
     /// End of the endpoint's pause after a 429.
@@ -135,8 +137,10 @@ pub struct BreakerRow {
     pub is_stated: bool,
     /// Number of probes so far.
     pub probes: i64,
-    /// Concurrency limit, if any.
+    /// Learned limit on concurrent calls, if any.
     pub concurrency: Option<i32>,
+    /// Learned calls per second, if any.
+    pub per_second: Option<f64>,
     /// Number of executions that wait with `provider_down`.
     pub waiting: i64,
     /// Number of executions that wait with `rate_limit`.
@@ -331,6 +335,7 @@ impl Store {
                     key,
                     is_closed: row.is_closed?,
                     concurrency,
+                    per_second: row.calls_per_second,
                     has_line: row.has_line?,
                     closed_until: row.closed_until,
                 })
@@ -347,6 +352,7 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select b.provider, b.model, b.key, b.cause, b.failure_code, b.since, b.open_until, b.is_stated, b.probes, b.concurrency,
+                b.calls_per_second,
                 case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else b.state end as "state!",
                 coalesce(w.down, 0) as "down!", coalesce(w.rate, 0) as "rate!"
             from provider_breakers b
@@ -372,6 +378,7 @@ impl Store {
                 is_stated: row.is_stated,
                 probes: row.probes,
                 concurrency: row.concurrency,
+                per_second: row.calls_per_second,
                 waiting: row.down,
                 waiting_for_rate: row.rate,
             })

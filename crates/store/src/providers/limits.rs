@@ -1,10 +1,10 @@
-//! Limits of a model endpoint: concurrent calls, halved when it reports too many, and the executions that wait
+//! Limits of a model endpoint: what the fleet has learned, for people and for new workers, and the executions that wait
 //! for their turn.
 //!
 //! Rates are kept here only while Redis is down (`queue::model_calls`). An execution that waits for one has a row
 //! all the same, so that its wait is bounded and a freed slot finds it (core-rules 3).
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
@@ -37,24 +37,17 @@ impl RateWait {
     }
 }
 
-/// Most 429s of one statement.
+/// Most refusals of one statement.
 const MAX_BATCH: usize = 500;
 
-/// A call that an endpoint answered with 429, or with an overload.
+/// A call that an endpoint refused for its limits, or because it is overloaded.
 #[derive(Debug, Clone)]
-pub struct ThrottledCall {
+pub struct Refusal {
     /// The attempt that made it.
     pub asking: Asking,
     pub key: ModelKey,
     /// Id of this answer, so that it counts once.
     pub id: Uuid,
-    /// Time for which the endpoint takes no calls, if it stated one and the execution may wait that long; otherwise one
-    /// that grows.
-    pub shut_for: Option<Duration>,
-    /// Calls of the fleet under way at the endpoint, as far as this process knows.
-    pub in_flight: u32,
-    /// Configured limit on concurrent calls.
-    pub most: Option<u32>,
     /// Longest wait of the execution for this endpoint.
     pub patience: Duration,
 }
@@ -62,37 +55,26 @@ pub struct ThrottledCall {
 /// A row of the type `throttled_call`.
 #[derive(Debug, sqlx::Type)]
 #[sqlx(type_name = "throttled_call")]
-struct ThrottledCallRow {
+struct RefusalRow {
     attempt: AskingAttempt,
     throttle_id: Uuid,
     patience: f64,
 }
 
-impl From<&ThrottledCall> for ThrottledCallRow {
-    fn from(ThrottledCall { asking, id, patience, .. }: &ThrottledCall) -> Self {
+impl From<&Refusal> for RefusalRow {
+    fn from(Refusal { asking, id, patience, .. }: &Refusal) -> Self {
         Self { attempt: AskingAttempt::from(*asking), throttle_id: *id, patience: patience.as_secs_f64() }
     }
 }
 
-/// Result of a 429.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Throttled {
-    /// Consecutive 429s of the same call, this one included. `None` if the lease is lost.
-    pub streak: Option<u32>,
-    /// Limit on concurrent calls from now on.
-    pub at_once: u32,
-    /// Time before which the endpoint takes no calls.
-    pub closed_until: Option<DateTime<Utc>>,
-    /// True if the call has waited by then as long as it may.
-    pub is_over: bool,
-}
+/// Result of a refusal: what is left of the patience; `None` if the lease is lost.
+pub type PatienceLeft = Option<Duration>;
 
-/// Counts the 429s of a process in group commit: an endpoint that throttles gives this answer to all calls under
-/// way.
+/// Counts the refusals of a process in group commit: an endpoint at its limit gives this answer to many calls.
 #[derive(Debug)]
-pub struct ThrottleCounter(Batcher<ThrottledCall, Throttled>);
+pub struct RefusalCounter(Batcher<Refusal, PatienceLeft>);
 
-impl ThrottleCounter {
+impl RefusalCounter {
     /// Starts counting.
     #[must_use]
     pub fn spawn(store: Store) -> Self {
@@ -109,94 +91,93 @@ impl ThrottleCounter {
             limits,
             trouble,
             |_| 0,
-            move |items: Vec<Arc<ThrottledCall>>| {
+            move |items: Vec<Arc<Refusal>>| {
                 let store = store.clone();
-                async move { store.count_throttles(&items).await }
+                async move { store.count_refusals(&items).await }
             },
         ))
     }
 
-    /// Counts a 429; committed when this returns.
+    /// Counts a refusal; committed when this returns.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn count(&self, call: ThrottledCall) -> Result<Throttled, StoreError> {
-        self.0.submit(call).await
+    pub async fn count(&self, refusal: Refusal) -> Result<PatienceLeft, StoreError> {
+        self.0.submit(refusal).await
+    }
+}
+
+/// Limits of an endpoint that the fleet has learned, and its speed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct PublishedLimits {
+    /// Concurrent calls.
+    pub at_once: Option<u32>,
+    /// Calls per second.
+    pub per_second: Option<f64>,
+    /// Time before which the endpoint takes no calls.
+    pub closed_until: Option<DateTime<Utc>>,
+    /// Calls that it answered per second lately, while executions wait for it.
+    pub served_per_second: Option<f64>,
+}
+
+impl PublishedLimits {
+    /// True if a limit is learned.
+    #[must_use]
+    pub fn is_limit(&self) -> bool {
+        self.at_once.is_some() || self.per_second.is_some()
+    }
+
+    /// True if no number differs by more than a tenth.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        let near = |one: Option<f64>, other: Option<f64>| {
+            let (one, other) = (one.unwrap_or_default(), other.unwrap_or_default());
+            (one - other).abs() * 10.0 <= one.max(other)
+        };
+        near(self.at_once.map(f64::from), other.at_once.map(f64::from))
+            && near(self.per_second, other.per_second)
+            && near(self.served_per_second, other.served_per_second)
     }
 }
 
 impl Store {
-    /// Counts a batch, endpoint by endpoint; one result per item, in order.
-    async fn count_throttles(&self, items: &[Arc<ThrottledCall>]) -> Result<Vec<Flushed<Throttled>>, StoreError> {
-        let mut of_endpoints: BTreeMap<&ModelKey, Vec<&ThrottledCall>> = BTreeMap::new();
-        for item in items {
-            of_endpoints.entry(&item.key).or_default().push(item);
-        }
-        let mut answers = BTreeMap::new();
-        for (key, calls) in of_endpoints {
-            answers.insert(key, self.provider_throttled(key, &calls).await?.into_iter());
-        }
-        let missing = || StoreError::Corrupt("a throttled call was not answered".into());
-        let mut answer = |key: &ModelKey| answers.get_mut(key)?.next();
-        Ok(items.iter().map(|item| Flushed::Done(answer(&item.key).ok_or_else(missing))).collect())
-    }
-
-    /// Counts calls that an endpoint answered with 429 or an overload: halves its limit on concurrent calls, at most
-    /// once a second, closes it for the longest time stated, or one that grows, and counts such answers in a row to
-    /// each call. One result per call, in order.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub async fn provider_throttled(
-        &self,
-        key: &ModelKey,
-        calls: &[&ThrottledCall],
-    ) -> Result<Vec<Throttled>, StoreError> {
-        let int = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
+    /// Counts a batch: the first refusal of a call begins its wait. One result per item, in order.
+    async fn count_refusals(&self, items: &[Arc<Refusal>]) -> Result<Vec<Flushed<PatienceLeft>>, StoreError> {
         let rows = sqlx::query!(
-            r#"
-            select streak, calls_at_once as "at_once!", shut_until, is_over as "is_over!"
-            from longhaul_provider_throttled($1, $2, $3, $4, $5, $6, $7)
-            order by place
-            "#,
-            key.provider,
-            key.model,
-            key.key,
-            int(calls.iter().map(|call| call.in_flight).max().unwrap_or(1)),
-            calls.iter().find_map(|call| call.most).map(int) as _,
-            calls.iter().filter_map(|call| call.shut_for).max().map(|wait| wait.as_secs_f64()) as _,
-            calls.iter().map(|call| ThrottledCallRow::from(*call)).collect::<Vec<_>>() as _,
+            "select seconds_left from longhaul_calls_refused($1, $2, $3, $4) order by place",
+            &items.iter().map(|item| item.key.provider.clone()).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.key.model.clone()).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.key.key.clone()).collect::<Vec<_>>(),
+            items.iter().map(|item| RefusalRow::from(&**item)).collect::<Vec<_>>() as _,
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| Throttled {
-                streak: row.streak.map(i32::unsigned_abs),
-                at_once: row.at_once.unsigned_abs(),
-                closed_until: row.shut_until,
-                is_over: row.is_over,
-            })
-            .collect())
+        let left = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        Ok(rows.into_iter().map(|row| Flushed::Done(Ok(row.seconds_left.map(left)))).collect())
     }
 
-    /// Raises the limit on concurrent calls by one, at most once a second. Beyond the highest earlier number
-    /// there is no limit any more.
+    /// Writes down what the fleet has learned of an endpoint.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn raise_concurrency(&self, key: &ModelKey) -> Result<(), StoreError> {
+    pub async fn publish_limits(&self, key: &ModelKey, limits: PublishedLimits) -> Result<(), StoreError> {
         sqlx::query!(
             r#"
-            update provider_breakers
-            set concurrency = case when concurrency + 1 <= concurrency_most then concurrency + 1 end,
-                concurrency_at = clock_timestamp()
-            where provider = $1 and model = $2 and key = $3 and concurrency is not null
-                and concurrency_at <= clock_timestamp() - interval '1 second'
+            insert into provider_breakers as b (
+                provider, model, key, concurrency, calls_per_second, closed_until, served_per_second, concurrency_at
+            ) values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())
+            on conflict (provider, model, key) do update
+            set concurrency = excluded.concurrency, calls_per_second = excluded.calls_per_second,
+                closed_until = excluded.closed_until, served_per_second = excluded.served_per_second,
+                concurrency_at = excluded.concurrency_at
             "#,
             key.provider,
             key.model,
             key.key,
+            limits.at_once.map(|calls| i32::try_from(calls).unwrap_or(i32::MAX)) as _,
+            limits.per_second as _,
+            limits.closed_until as _,
+            limits.served_per_second as _,
         )
         .execute(&self.pool)
         .await?;

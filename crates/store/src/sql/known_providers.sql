@@ -20,21 +20,23 @@ select longhaul_now() as "now!",
     coalesce((select (told ->> 'live')::bigint from sweep_duties where duty = $1 order by taken_at desc limit 1), 1)
         as "workers!",
     b.provider as "provider?", b.model as "model?", b.key as "key?", b.is_closed as "is_closed?", b.concurrency,
-    b.has_line as "has_line?", b.closed_until
+    b.calls_per_second, b.has_line as "has_line?", b.closed_until
 from (select) as one
 left join (
     select provider, model, key, bool_and(is_closed) as is_closed, min(concurrency) as concurrency,
+        min(calls_per_second) as calls_per_second,
         bool_or(has_line) as has_line, max(closed_until) as closed_until
     from (
-        select provider, model, key, state = 'closed' as is_closed, concurrency, false as has_line, closed_until
+        select provider, model, key, state = 'closed' as is_closed, concurrency, calls_per_second, false as has_line,
+            closed_until
         from provider_breakers
-        where state <> 'closed' or concurrency is not null
+        where state <> 'closed' or concurrency is not null or calls_per_second is not null
         union all
-        select provider, model, key, state = 'closed', concurrency, false, closed_until
+        select provider, model, key, state = 'closed', concurrency, calls_per_second, false, closed_until
         from provider_breakers
         where closed_until > longhaul_now() and closed_until is not null
         union all
-        select provider, model, key, true, null::int, true, null::timestamptz from line
+        select provider, model, key, true, null::int, null::float8, true, null::timestamptz from line
     ) as each
     group by 1, 2, 3
 ) as b on true
