@@ -3,5 +3,6 @@
 mod consumer;
 mod hints;
 mod model_calls;
+mod pace;
 mod producer;
 mod world;
