@@ -3,7 +3,9 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use super::state::{Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting};
+use super::state::{
+    EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting,
+};
 use crate::{Store, StoreError, tenants::scope::TenantScope};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, RequestKind, WaitReason, WorkerId};
 
@@ -121,7 +123,9 @@ impl Store {
             Some(WaitReason::ProviderDown | WaitReason::RateLimit) => {
                 waiting.last_failure = self.last_failure(id).await?;
                 waiting.endpoint = self.endpoint_standing(id).await?;
-                waiting.estimate = row.until("the model is asked again then, and goes through its line");
+                let by_speed = waiting.endpoint.as_ref().and_then(EndpointStanding::estimate);
+                waiting.estimate =
+                    by_speed.unwrap_or_else(|| row.until("the model is asked again then, and goes through its line"));
             }
             Some(WaitReason::NoWorker) => {
                 waiting.workers = Some(self.workers_that_serve(&row).await?);

@@ -136,7 +136,8 @@ impl Store {
         Ok(place.map(|place| PlaceInLine { ahead: place.ahead, other_tenants: place.others }))
     }
 
-    /// The model endpoint it waits for, and its place in the line there, which all tenants share.
+    /// The model endpoint it waits for, and its place in the line there, in which tenants take turns
+    /// (`longhaul_wake_for_slot`).
     pub(super) async fn endpoint_standing(&self, id: ExecutionId) -> Result<Option<EndpointStanding>, StoreError> {
         Ok(sqlx::query_as!(
             EndpointStanding,
@@ -146,15 +147,24 @@ impl Store {
                 case when b.state = 'open' and b.open_until > longhaul_now() then b.open_until end as "until?",
                 coalesce(b.is_stated and b.state = 'open', false) as "is_stated!",
                 case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else coalesce(b.state, 'closed') end as "state!",
+                b.concurrency as "concurrency?", b.calls_per_second, b.served_per_second,
                 case when not w.is_released and w.pass_at is null then (
                     select count(*) from (
                         select from provider_waits x
                         where (x.provider, x.model, x.key, x.reason) = (w.provider, w.model, w.key, w.reason)
-                            and not x.is_released and x.pass_at is null
-                            and (-x.priority, x.execution_id) < (-w.priority, w.execution_id)
+                            and not x.is_released and x.pass_at is null and x.tenant_id = w.tenant_id
+                            and (x.is_batch, -x.priority, x.execution_id) < (w.is_batch, -w.priority, w.execution_id)
                         limit $2
                     ) before
-                ) end as ahead
+                ) end as ahead,
+                case when not w.is_released and w.pass_at is null then (
+                    select count(distinct present.tenant_id) from (
+                        select x.tenant_id from provider_waits x
+                        where (x.provider, x.model, x.key, x.reason) = (w.provider, w.model, w.key, w.reason)
+                            and not x.is_released and x.pass_at is null and x.tenant_id <> w.tenant_id
+                        limit $2
+                    ) present
+                ) end as other_tenants
             from provider_waits w
             left join provider_breakers b on (b.provider, b.model, b.key) = (w.provider, w.model, w.key)
             where w.execution_id = $1

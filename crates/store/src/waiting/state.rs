@@ -151,9 +151,27 @@ pub struct EndpointStanding {
     pub is_stated: bool,
     /// Time at which the execution gives up.
     pub give_up_at: DateTime<Utc>,
-    /// Executions ahead of it, of all tenants, up to [`COUNT_CAP`](super::COUNT_CAP). `None` if it is in no line:
-    /// it was released, or has a reserved time.
+    /// Concurrent calls that it takes, as far as the fleet has learned.
+    pub concurrency: Option<i32>,
+    /// Calls that it takes per second, as far as the fleet has learned.
+    pub calls_per_second: Option<f64>,
+    /// Calls that it answered per second lately.
+    pub served_per_second: Option<f64>,
+    /// Executions of its tenant ahead of it, up to [`COUNT_CAP`](super::COUNT_CAP). `None` if it is in no line: it
+    /// was released, or has a reserved time.
     pub ahead: Option<i64>,
+    /// Other tenants in the line, which take turns, up to [`COUNT_CAP`](super::COUNT_CAP).
+    pub other_tenants: Option<i64>,
+}
+
+impl EndpointStanding {
+    /// Estimates the wait from the calls that the endpoint answers.
+    pub(super) fn estimate(&self) -> Option<Estimate> {
+        let speed = self.served_per_second.or(self.calls_per_second).filter(|speed| *speed > 0.0)?;
+        let turns = (self.ahead? + 1) as f64 * (self.other_tenants? + 1) as f64;
+        let basis = format!("{} of {} answers {speed:.1} calls a second", self.model, self.provider);
+        Some(Estimate { seconds: Some(turns / speed), basis })
+    }
 }
 
 /// Estimate of a wait.

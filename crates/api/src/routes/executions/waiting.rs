@@ -109,10 +109,18 @@ pub(crate) struct AwaitedEndpointView {
     is_stated: bool,
     /// Time at which the execution asks another model, or fails.
     give_up_at: DateTime<Utc>,
-    /// Executions before it, of all tenants; counted up to 1000. Null if it stands in no line.
+    /// Concurrent calls that the endpoint takes, as far as the fleet has learned.
+    concurrency: Option<i32>,
+    /// Calls per second that it takes, as far as the fleet has learned.
+    calls_per_second: Option<f64>,
+    /// Calls that it answered per second lately: how fast the line moves.
+    served_per_second: Option<f64>,
+    /// Executions of its tenant before it; counted up to 1000. Null if it stands in no line.
     ahead: Option<i64>,
     /// True if there may be more than `ahead`.
     is_at_least: bool,
+    /// Other tenants in the line, which take turns. Null if it stands in no line.
+    other_tenants: Option<i64>,
 }
 
 /// An execution that no live worker can run.
@@ -256,9 +264,21 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
 
 impl From<EndpointStanding> for AwaitedEndpointView {
     fn from(of: EndpointStanding) -> Self {
-        let EndpointStanding { provider, model, state, cause, until, is_stated, give_up_at, ahead } = of;
-        let is_at_least = ahead.is_some_and(|ahead| ahead >= COUNT_CAP);
-        Self { provider, model, state, cause, until, is_stated, give_up_at, ahead, is_at_least }
+        Self {
+            is_at_least: of.ahead.is_some_and(|ahead| ahead >= COUNT_CAP),
+            provider: of.provider,
+            model: of.model,
+            state: of.state,
+            cause: of.cause,
+            until: of.until,
+            is_stated: of.is_stated,
+            give_up_at: of.give_up_at,
+            concurrency: of.concurrency,
+            calls_per_second: of.calls_per_second,
+            served_per_second: of.served_per_second,
+            ahead: of.ahead,
+            other_tenants: of.other_tenants,
+        }
     }
 }
 
@@ -325,10 +345,7 @@ fn summary(found: &Waiting) -> String {
         WaitReason::Approval => format!("{} of its calls wait for a person", count(found, RequestKind::Approval)),
         WaitReason::Input => input_summary(found),
         WaitReason::Children => format!("{} executions it started are not over", found.open_children),
-        WaitReason::RateLimit => match &found.endpoint {
-            Some(of) => format!("{} of {} is asked as much as it may be", of.model, of.provider),
-            None => "a rate limit of its model provider is spent".into(),
-        },
+        WaitReason::RateLimit => rate_summary(found.endpoint.as_ref()),
         WaitReason::ProviderDown => provider_summary(found.endpoint.as_ref()),
         WaitReason::Budget => "its budget does not allow the next model call".into(),
         WaitReason::QueuePaused => {
@@ -387,6 +404,23 @@ impl From<SessionTurn> for SessionTurnView {
     }
 }
 
+fn rate_summary(endpoint: Option<&EndpointStanding>) -> String {
+    let Some(of) = endpoint else { return "a rate limit of its model provider is spent".into() };
+    let mut summary = format!("{} of {} is asked as much as it may be", of.model, of.provider);
+    if let Some(ahead) = of.ahead {
+        summary.push_str(&format!(": {ahead} of its tenant before it"));
+    }
+    match of.other_tenants {
+        Some(0) | None => {}
+        Some(1) => summary.push_str(", one other tenant in the line"),
+        Some(others) => summary.push_str(&format!(", {others} other tenants in the line")),
+    }
+    if let Some(speed) = of.served_per_second {
+        summary.push_str(&format!(", {speed:.1} calls a second are answered"));
+    }
+    summary
+}
+
 fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
     let Some(of) = endpoint else { return "its model provider is known to be down".into() };
     match (of.state.as_str(), of.cause.as_deref()) {
@@ -412,7 +446,7 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
         WaitReason::Children => "the last execution it started ends",
         WaitReason::ConcurrencyLimit if found.turn.is_some() => "the execution of the message before it ends",
         WaitReason::ConcurrencyLimit => "whoever holds a slot ends or waits, and its turn comes",
-        WaitReason::RateLimit => "the provider's window resets",
+        WaitReason::RateLimit => "the endpoint takes more calls, and its turn comes",
         WaitReason::Budget => "its budget is raised, or something reserved comes back",
         WaitReason::ProviderDown => "the provider answers again",
         WaitReason::QueuePaused => match found.holding.as_ref().map(|holding| holding.group.state.as_str()) {
