@@ -13,6 +13,7 @@ mod duties;
 mod environment;
 mod in_flight;
 mod latency;
+mod limits;
 mod lists;
 mod load;
 mod long;
@@ -52,6 +53,7 @@ Examples:
   longhaul bench duties --rows 1000000
   longhaul bench page --rows 10000000
   longhaul bench webhooks --delete 1000000
+  longhaul bench limits --workers 4 --tenants
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -87,6 +89,8 @@ enum What {
     Page(page::PageArgs),
     /// Measure deliveries per second to a slow receiver, and ends of executions beside the deletion of a webhook
     Webhooks(webhooks::WebhooksArgs),
+    /// Measure what is reached of a provider's limits, and how many calls it refuses
+    Limits(limits::LimitsArgs),
     /// Run the worker of the benchmarks
     #[command(hide = true)]
     Worker,
@@ -111,6 +115,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Lists(args) => runtime::plain(lists::run(args, context)),
         What::Page(args) => runtime::plain(page::run(args, context)),
         What::Webhooks(args) => runtime::plain(webhooks::run(args, context)),
+        What::Limits(args) => runtime::plain(limits::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;
             runtime::role(config, "longhaul-worker", worker::run)

@@ -90,7 +90,7 @@ impl UnansweredRequest {
 
     /// Answers with the end of the execution.
     pub(super) fn end(self) {
-        self.answer(stream(end()));
+        self.answer(finished());
     }
 
     pub(super) fn answer(self, reply: Reply) {
@@ -198,6 +198,11 @@ fn answer_text(text: &str) -> Bytes {
          data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}],\
          \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
     ))
+}
+
+/// The reply that ends the execution.
+pub(super) fn finished() -> Reply {
+    stream(end())
 }
 
 /// The answer that ends the execution.
