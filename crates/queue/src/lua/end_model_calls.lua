@@ -24,7 +24,9 @@ end
 local s = load(number(ARGV[1]))
 local now = s.now
 s.row, s.answered_at = 0, now
-s.served, s.served_at = served_of(s) + number(ARGV[3]) / 10, now
+if now - s.served_at > 5 * AVERAGED then s.served, s.served_from = 0, now end
+s.served = s.served * math.exp(-math.max(0, now - s.served_at) / AVERAGED) + number(ARGV[3]) / AVERAGED
+s.served_at = now
 local estimated, used = number(ARGV[4]), number(ARGV[5])
 if estimated > 0 and used > 0 then
   local seen = math.min(used / estimated, 2)

@@ -11,11 +11,13 @@
 --   shut                time before which the endpoint takes no calls
 --   row, answered_at    refusals since the last answer, and its time
 --   last, bound         times of the last call, and of the last one that a learned limit held back
---   served, served_at   calls answered per second, averaged over about ten seconds, and when
+--   served, served_at   calls answered per second, averaged over about two seconds, and when
+--   served_from         begin of that average
+--   flow, flow_at       calls admitted per second, averaged over about a second, and when
 local function number(text) return tonumber(text) or 0 end
 
 local NAMES = { 'now', 'r', 't', 'rate', 'rate_at', 'hold', 'step', 'tried', 'lost', 'share', 'before', 'window',
-  'window_at', 'refill', 'size', 'ratio', 'shut', 'row', 'answered_at', 'last', 'bound', 'served', 'served_at' }
+  'window_at', 'refill', 'size', 'ratio', 'shut', 'row', 'answered_at', 'last', 'bound', 'served', 'served_at', 'served_from', 'flow', 'flow_at' }
 
 local function load(now)
   local values = redis.call('HMGET', KEYS[1], unpack(NAMES))
@@ -43,13 +45,24 @@ local function grown(s, base, at, hold, step)
 end
 
 local WINDOW_HOLD = 3
-local function pace_of(s) return s.rate > 0 and grown(s, s.rate, s.rate_at, s.hold, s.step * s.rate) or 0 end
+-- A rate is raised no further than a quarter over what was really asked for: more would be no proof, but a burst later.
+local function flow_of(s) return s.flow * math.exp(-math.max(0, s.now - s.flow_at)) end
+local function pace_of(s)
+  if s.rate <= 0 then return 0 end
+  return math.max(s.rate, math.min(grown(s, s.rate, s.rate_at, s.hold, s.step * s.rate), 1.25 * flow_of(s) + 1))
+end
 local function window_of(s)
   if s.window <= 0 then return 0 end
   return math.floor(grown(s, s.window, s.window_at, WINDOW_HOLD, math.max(1, 0.02 * s.window)))
 end
 
-local function served_of(s) return s.served * math.exp(-math.max(0, s.now - s.served_at) / 10) end
+local AVERAGED = 2
+local function served_of(s)
+  local age = s.now - s.served_from
+  if age < 0.5 or s.served_from == 0 then return 0 end
+  local decayed = s.served * math.exp(-math.max(0, s.now - s.served_at) / AVERAGED)
+  return decayed / (1 - math.exp(-age / AVERAGED))
+end
 
 local function running_of(s)
   redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', s.now)

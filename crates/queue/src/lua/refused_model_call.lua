@@ -12,7 +12,7 @@
 -- ARGV[7]  expiry of the keys after their last update, in seconds
 -- ARGV[8]  1 if the execution repeats the call after the stated wait
 -- returns  learned concurrent calls, calls per 1,000 seconds, and ms for which the endpoint takes no calls
--- A rate that broke goes down by the share that was refused. Concurrent calls are known exactly: those that are in
+-- A rate that broke goes down to what the endpoint answered. Concurrent calls are known exactly: those that are in
 -- flight were not refused.
 local LEAST, MOST, OFTEN, EVENT, FEW, SILENCE, LONGEST = 0.03, 0.5, 0.1, 1, 3, 1, 30
 -- A longer wait is believed at once, and this much of it.
@@ -38,15 +38,18 @@ if is_rate then
     s.rate = s.rate + begun
   elseif now - s.rate_at > EVENT then
     local pace, share = pace_of(s), s.lost / math.max(1, s.tried)
-    local is_alike = share < MOST and share >= 0.8 * s.share and share <= 1.25 * s.share + 0.05
+    local is_alike = share < MOST and share >= OFTEN and share >= 0.8 * s.share and share <= 1.25 * s.share + 0.05
     if is_alike and s.share >= OFTEN and now - s.rate_at < 4 * EVENT then
       -- As many are refused at a lower rate as before: the rate is not the cause.
       s.rate, s.hold, s.step = math.max(pace, s.before), 0, 0.25
       s.share = 0.5 * (s.share + share)
     else
       s.before, s.share = pace, share
-      s.rate = math.max(0.05, pace * (1 - math.min(MOST, math.max(LEAST, share))))
-      s.hold, s.step = math.max(2, 2 * stated), 0.02
+      -- An endpoint answers as many as it allows, whatever it is asked. Before that is known, the share tells.
+      local is_measured = now - s.rate_at >= AVERAGED and served_of(s) > 0
+      local allowed = is_measured and 0.98 * served_of(s) or pace * (1 - share)
+      s.rate = math.max(0.05, math.min(pace * (1 - LEAST), math.max(pace * (1 - MOST), allowed)))
+      s.hold, s.step = math.max(2.5, 2.5 * stated), 0.02
     end
     s.rate_at, s.tried, s.lost = now, 0, 0
   end

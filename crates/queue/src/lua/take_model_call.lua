@@ -132,6 +132,7 @@ else
   end
 end
 s.tried = s.tried + 1
+s.flow, s.flow_at = flow_of(s) + 1, now
 redis.call('ZADD', KEYS[2], lost_at, who)
 redis.call('EXPIRE', KEYS[2], ttl)
 save(s, ttl)
