@@ -7,7 +7,7 @@ use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::limits::{PublishedLimits, Refusal, RefusalCounter};
 use uuid::Uuid;
 
-use super::providers::{HOUR, asking, key};
+use super::providers::{HOUR, asking, join_line, key};
 use crate::support::leases::{Conclusion, World};
 use crate::support::rates::{self, Admitted, Rates};
 
@@ -18,7 +18,7 @@ async fn rate_wait_ends_by_wake_or_by_time() {
         let worker = world.worker().await;
         world.submit(1).await;
         let claimed = worker.claim_one().await;
-        let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, None).await.unwrap();
+        let line = join_line(&world, asking(&worker, &claimed), HOUR, None).await;
         assert!(!line.is_over());
         let park = Conclusion::Park {
             reason: WaitReason::RateLimit,
@@ -43,7 +43,7 @@ async fn rate_wait_ends_by_wake_or_by_time() {
     world.submit(1).await;
     let claimed = worker.claim_one().await;
     let wait = Some(Duration::from_secs(30));
-    let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, wait).await.unwrap();
+    let line = join_line(&world, asking(&worker, &claimed), HOUR, wait).await;
     let park = Conclusion::Park { reason: WaitReason::RateLimit, wait, wake_seq: line.wake_seq };
     worker.end(&claimed, park).await.unwrap();
     world.shift_clock(31.0).await;
@@ -93,7 +93,7 @@ async fn closed_endpoint_releases_waiters_at_its_time() {
     let limits =
         PublishedLimits { at_once: Some(4), per_second: Some(2.5), closed_until, served_per_second: Some(0.5) };
     world.store.publish_limits(&key(), limits).await.unwrap();
-    let line = world.store.wait_for_rate(asking(&worker, &claimed), &key(), HOUR, None).await.unwrap();
+    let line = join_line(&world, asking(&worker, &claimed), HOUR, None).await;
     let wait = Some(Duration::from_secs(60));
     let park = Conclusion::Park { reason: WaitReason::RateLimit, wait, wake_seq: line.wake_seq };
     worker.end(&claimed, park).await.unwrap();
@@ -182,7 +182,7 @@ async fn waiting_time_starts_anew_for_each_call() {
     let minute = Duration::from_secs(60);
     let wait = async |call| {
         let asking = Asking { call, ..asking(&worker, &claimed) };
-        world.store.wait_for_rate(asking, &key(), minute, None).await.unwrap().is_over()
+        join_line(&world, asking, minute, None).await.is_over()
     };
     assert!(!wait(1).await);
     world.shift_clock(61.0).await;

@@ -14,6 +14,7 @@ use longhaul_store::providers::breakers::{
     AnsweredCall, Asking, BreakerRow, COUNT_WORKERS, MayAsk, ModelKey, RELEASED_AT_ONCE,
 };
 use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses};
+use longhaul_store::providers::limits::{RateLine, RateWait, RateWaiter};
 use sqlx::AssertSqlSafe;
 
 use crate::support::leases::{Conclusion, TestWorker, World};
@@ -27,6 +28,12 @@ pub(super) fn key() -> ModelKey {
 
 pub(super) fn asking(worker: &TestWorker, claimed: &Claimed) -> Asking {
     Asking { worker: worker.id, id: claimed.id, token: claimed.token, call: 1 }
+}
+
+/// Puts an execution in the line of the endpoint.
+pub(super) async fn join_line(world: &World, asking: Asking, patience: Duration, wait: Option<Duration>) -> RateWait {
+    let waiter = RateWaiter { asking, key: key(), patience, wait };
+    RateLine::spawn(world.store.clone()).join(waiter).await.unwrap()
 }
 
 async fn ask(world: &World, worker: &TestWorker, claimed: &Claimed) -> MayAsk {
@@ -385,7 +392,7 @@ async fn rate_limited_portion_delays_the_next_portion() {
     for one in worker.claim(50).await {
         assert!(matches!(ask(&world, &worker, &one).await, MayAsk::Tell | MayAsk::Yes));
         let wait = Some(Duration::from_secs(5));
-        let line = world.store.wait_for_rate(asking(&worker, &one), &key(), HOUR, wait).await.unwrap();
+        let line = join_line(&world, asking(&worker, &one), HOUR, wait).await;
         assert_eq!(park_for(&worker, &one, WaitReason::RateLimit, line.wake_seq).await, Some(WaitReason::RateLimit));
     }
     assert!(tend(&world).await.is_empty(), "nobody has answered");

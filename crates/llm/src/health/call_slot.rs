@@ -4,7 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use longhaul_queue::model_calls::{CallAsked, CallPlace};
-use longhaul_store::{StoreError, database::retry::patiently, providers::breakers::Asking};
+use longhaul_store::{
+    StoreError,
+    database::retry::patiently,
+    providers::{
+        breakers::Asking,
+        limits::{RateWait, RateWaiter},
+    },
+};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
@@ -108,13 +115,22 @@ impl Health {
         patience: Duration,
         wait: Duration,
     ) -> Result<CallSlot, StoreError> {
-        let line =
-            patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, None)).await?;
-        self.learn_now(line.now);
-        if line.is_over() {
-            return Ok(CallSlot::None);
-        }
+        let Some(line) = self.join_line(endpoint, asking, patience, None).await? else { return Ok(CallSlot::None) };
         Ok(CallSlot::Later { until: line.now + wait, wake_seq: line.wake_seq })
+    }
+
+    /// Joins the waiters. `None` if the execution has waited as long as it may.
+    async fn join_line(
+        &self,
+        endpoint: &Endpoint,
+        asking: Asking,
+        patience: Duration,
+        wait: Option<Duration>,
+    ) -> Result<Option<RateWait>, StoreError> {
+        let waiter = RateWaiter { asking, key: endpoint.key.clone(), patience, wait };
+        let line = patiently(self.store.trouble(), || self.line.join(waiter.clone())).await?;
+        self.learn_now(line.now);
+        Ok(Some(line).filter(|line| !line.is_over()))
     }
 
     /// Requests a slot. While the concurrency limit is reached, this process's waiting callers ask one at a time,
@@ -157,12 +173,7 @@ impl Health {
         patience: Duration,
         wait: Option<Duration>,
     ) -> Result<CallSlot, StoreError> {
-        let line =
-            patiently(self.store.trouble(), || self.store.wait_for_rate(asking, &endpoint.key, patience, wait)).await?;
-        self.learn_now(line.now);
-        if line.is_over() {
-            return Ok(CallSlot::None);
-        }
+        let Some(line) = self.join_line(endpoint, asking, patience, wait).await? else { return Ok(CallSlot::None) };
         let mut taken = self.take(endpoint, asking, tokens, patience).await?;
         if let (CallPlace::In(soon), None) = (taken.place, wait)
             && taken.by_redis

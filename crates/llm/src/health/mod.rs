@@ -42,7 +42,7 @@ use longhaul_store::{
     providers::{
         breakers::{Asking, MayAsk, ModelKey},
         failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
-        limits::{Refusal, RefusalCounter},
+        limits::{RateLine, Refusal, RefusalCounter},
     },
 };
 pub use refresh::{REFRESH_EVERY, watch};
@@ -99,6 +99,7 @@ pub struct Health {
     calls: ModelCalls,
     failures: FailureCounter,
     refusals: RefusalCounter,
+    line: RateLine,
     publisher: WakeupPublisher,
     config: HealthConfig,
     settings: HashMap<String, EndpointSettings>,
@@ -131,6 +132,7 @@ impl Health {
         Self {
             failures: FailureCounter::spawn(store.clone(), pauses),
             refusals: RefusalCounter::spawn(store.clone()),
+            line: RateLine::spawn(store.clone()),
             store,
             calls,
             publisher,

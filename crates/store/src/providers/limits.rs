@@ -37,7 +37,7 @@ impl RateWait {
     }
 }
 
-/// Most refusals of one statement.
+/// Most items of one statement.
 const MAX_BATCH: usize = 500;
 
 /// A call that an endpoint refused for its limits, or because it is overloaded.
@@ -78,24 +78,12 @@ impl RefusalCounter {
     /// Starts counting.
     #[must_use]
     pub fn spawn(store: Store) -> Self {
-        let limits = BatchLimits {
-            what: StoreBatch::ProviderThrottle,
-            max_items: MAX_BATCH,
-            lanes: 2,
-            max_waiting: 20_000,
-            // The caller repeats a count that is given up, while it holds its lease.
-            patience: Duration::from_secs(60),
+        let (limits, trouble) = (limits(StoreBatch::ProviderThrottle), store.trouble.clone());
+        let flush = move |items: Vec<Arc<Refusal>>| {
+            let store = store.clone();
+            async move { store.count_refusals(&items).await }
         };
-        let trouble = store.trouble.clone();
-        Self(Batcher::spawn(
-            limits,
-            trouble,
-            |_| 0,
-            move |items: Vec<Arc<Refusal>>| {
-                let store = store.clone();
-                async move { store.count_refusals(&items).await }
-            },
-        ))
+        Self(Batcher::spawn(limits, trouble, |_| 0, flush))
     }
 
     /// Counts a refusal; committed when this returns.
@@ -137,6 +125,54 @@ impl PublishedLimits {
         near(self.at_once.map(f64::from), other.at_once.map(f64::from))
             && near(self.per_second, other.per_second)
             && near(self.served_per_second, other.served_per_second)
+    }
+}
+
+/// An execution that joins the line of an endpoint.
+#[derive(Debug, Clone)]
+pub struct RateWaiter {
+    pub asking: Asking,
+    pub key: ModelKey,
+    /// Longest wait of the execution for this endpoint.
+    pub patience: Duration,
+    /// Time until its reserved slot, or until it asks again; `None`: until a call ends.
+    pub wait: Option<Duration>,
+}
+
+/// Puts the executions of a process in line in group commit: those that began together leave together.
+#[derive(Debug)]
+pub struct RateLine(Batcher<RateWaiter, RateWait>);
+
+impl RateLine {
+    /// Starts the line.
+    #[must_use]
+    pub fn spawn(store: Store) -> Self {
+        let (limits, trouble) = (limits(StoreBatch::ProviderWait), store.trouble.clone());
+        let flush = move |items: Vec<Arc<RateWaiter>>| {
+            let store = store.clone();
+            async move { store.wait_for_rates(&items).await }
+        };
+        Self(Batcher::spawn(limits, trouble, |_| 0, flush))
+    }
+
+    /// Puts an execution in line. Returns `wake_seq`, and until when it may wait.
+    ///
+    /// # Errors
+    /// The lease is lost, or Postgres is unavailable.
+    pub async fn join(&self, waiter: RateWaiter) -> Result<RateWait, StoreError> {
+        self.0.submit(waiter).await
+    }
+}
+
+/// Bounds of a group commit about calls.
+fn limits(what: StoreBatch) -> BatchLimits {
+    BatchLimits {
+        what,
+        max_items: MAX_BATCH,
+        lanes: 2,
+        max_waiting: 20_000,
+        // The caller repeats what is given up, while it holds its lease.
+        patience: Duration::from_secs(60),
     }
 }
 
@@ -184,41 +220,36 @@ impl Store {
         Ok(())
     }
 
-    /// Puts an execution in line for a rate, with its reserved slot after `wait`. Returns `wake_seq`, and if it
-    /// has already waited longer than `patience`.
-    ///
-    /// # Errors
-    /// The lease is lost, or Postgres is unavailable.
-    pub async fn wait_for_rate(
-        &self,
-        asking: Asking,
-        key: &ModelKey,
-        patience: Duration,
-        wait: Option<Duration>,
-    ) -> Result<RateWait, StoreError> {
-        let row = sqlx::query!(
+    /// Puts executions in line for a rate, each with its reserved slot after `wait`. One result per item, in order.
+    async fn wait_for_rates(&self, items: &[Arc<RateWaiter>]) -> Result<Vec<Flushed<RateWait>>, StoreError> {
+        let rows = sqlx::query!(
             r#"
-            select e.wake_seq, longhaul_now() as "now!", w.give_up_at as "give_up_at!"
-            from executions e
-            cross join lateral longhaul_wait_for_provider(
-                e.id, $2, $3, $4, 'rate_limit', $5, longhaul_now() + $6::float8 * interval '1 second',
-                ($1::asking_attempt).call
-            ) as w
-            where e.id = ($1::asking_attempt).execution
-                and e.worker_id is not distinct from ($1::asking_attempt).worker
-                and e.lease_token = ($1::asking_attempt).token
+            select e.wake_seq as "wake_seq?", longhaul_now() as "now!", w.give_up_at as "give_up_at?"
+            from unnest($1::asking_attempt[], $2::text[], $3::text[], $4::text[], $5::float8[], $6::float8[])
+                with ordinality as asked (worker, execution, token, call, provider, model, key, patience, wait, place)
+            left join executions e on e.id = asked.execution and e.worker_id is not distinct from asked.worker
+                and e.lease_token = asked.token
+            left join lateral longhaul_wait_for_provider(
+                e.id, asked.provider, asked.model, asked.key, 'rate_limit', asked.patience,
+                longhaul_now() + asked.wait * interval '1 second', asked.call
+            ) as w on true
+            order by asked.place
             "#,
-            AskingAttempt::from(asking) as _,
-            key.provider,
-            key.model,
-            key.key,
-            patience.as_secs_f64(),
-            wait.map(|wait| wait.as_secs_f64()) as _,
+            items.iter().map(|item| AskingAttempt::from(item.asking)).collect::<Vec<_>>() as _,
+            &items.iter().map(|item| item.key.provider.clone()).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.key.model.clone()).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.key.key.clone()).collect::<Vec<_>>(),
+            &items.iter().map(|item| item.patience.as_secs_f64()).collect::<Vec<_>>(),
+            items.iter().map(|item| item.wait.map(|wait| wait.as_secs_f64())).collect::<Vec<_>>() as _,
         )
-        .fetch_optional(&self.pool)
-        .await?
-        .ok_or(StoreError::LeaseLost)?;
-        Ok(RateWait { now: row.now, wake_seq: row.wake_seq, give_up_at: row.give_up_at })
+        .fetch_all(&self.pool)
+        .await?;
+        let joined = rows.into_iter().map(|row| {
+            let joined = row.wake_seq.zip(row.give_up_at);
+            let joined = joined.map(|(wake_seq, give_up_at)| RateWait { now: row.now, wake_seq, give_up_at });
+            Flushed::Done(joined.ok_or(StoreError::LeaseLost))
+        });
+        Ok(joined.collect())
     }
 
     /// Releases the next `n` executions that wait for a call to end. Returns those it woke.

@@ -120,6 +120,8 @@ pub enum StoreBatch {
     ProviderFailure,
     /// 429 responses of model endpoints.
     ProviderThrottle,
+    /// Executions that join the line of a model endpoint.
+    ProviderWait,
 }
 
 /// Subject of a database error.
