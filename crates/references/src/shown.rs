@@ -12,11 +12,15 @@ const SHOWN_WHOLE_BYTES: usize = 2_048;
 const PREVIEW_BYTES: usize = 1_024;
 
 /// The value of a tool's text: the parsed JSON, so that types survive, or the text itself if it is not JSON. A
-/// number, `true`, `false` or `null` is parsed only if it serializes to the same text, so that nothing is lost:
-/// `1e5` stays a text.
+/// number, `true`, `false` or `null` is parsed only if it serializes to the same text, and a decimal only if it does so
+/// as a double, so that no reader loses a part of it: `1e5` and the version `1.10` stay texts.
 pub fn value_of(text: &str) -> Value {
     let comes_back = |value: &Value| match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => serde_json::to_string(value).is_ok_and(|back| back == text),
+        Value::Null | Value::Bool(_) => serde_json::to_string(value).is_ok_and(|back| back == text),
+        Value::Number(number) => {
+            let is_double = || text.parse::<f64>().is_ok_and(|double| double.to_string() == text);
+            number.to_string() == text && (!text.contains('.') || is_double())
+        }
         Value::String(_) | Value::Array(_) | Value::Object(_) => true,
     };
     // A number that is too long stays text and is not altered.
@@ -57,7 +61,7 @@ mod tests {
         assert_eq!(value_of(" [1]\n"), json!([1]));
         assert_eq!(value_of("null"), json!(null));
         assert_eq!(value_of("\"a\""), json!("a"));
-        for number in ["12345", "12345678901234567890123", "1.10", "0.5000"] {
+        for number in ["0", "-7", "12340", "12345678901234567890123", "1.1", "-0.25"] {
             assert!(value_of(number).is_number(), "{number}");
             assert_eq!(value_of(number).to_string(), number);
         }
@@ -66,7 +70,22 @@ mod tests {
     #[test]
     fn text_that_json_would_alter_stays_text() {
         let (number, list) = ("9".repeat(129), format!("[{}]", "9".repeat(129)));
-        for text in ["1e5", "1E+5", "5\n", " true", "007", "12 apples", "{broken", "", &number, &list] {
+        for text in [
+            "1.10",
+            "0.5000",
+            "2.0",
+            "0.12345678901234567890",
+            "1e5",
+            "1E+5",
+            "5\n",
+            " true",
+            "007",
+            "12 apples",
+            "{broken",
+            "",
+            &number,
+            &list,
+        ] {
             assert_eq!(value_of(text), json!(text));
         }
     }
