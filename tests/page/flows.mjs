@@ -331,6 +331,68 @@ export const flows = {
   },
 };
 
+/** Properties that write to what all objects inherit, where a form follows names. */
+const INHERITED = {
+  type: "object",
+  properties: Object.fromEntries([
+    ...["api", "wrap", "body", "then", "shows"].map((name) => [name, { type: "string", default: "POST /v1/keys" }]),
+    ["payload", { type: "string", default: '{"name":"made-by-a-schema","scopes":["admin"]}' }],
+  ]),
+};
+const NAMES = ["__proto__", "constructor", "prototype", "toString", "a.b"];
+
+export const namesFlows = {
+  async "names of a schema reach nothing else of the page"(page, { api }) {
+    const properties = JSON.parse(`{${NAMES.map((name) => `"${name}":${JSON.stringify(INHERITED)}`).join(",")}}`);
+    const inner = (name) => ({ type: "object", properties: JSON.parse(`{"${name}":${JSON.stringify(INHERITED)}}`) });
+    properties.constructor.properties.prototype = INHERITED;
+    properties.deep = inner("__proto__");
+    properties.inherited = { $ref: "#/__proto__" };
+    const input_schema = { type: "object", properties };
+    await api.put("/v1/definitions/names", { key: "names", agent_key: "support", input_schema });
+    const wrote = [];
+    const note = (request) => request.method() === "GET" || wrote.push(request);
+    page.on("request", note);
+    await page.goto("/new?definition=names");
+    await page.locator('[name="input.__proto__.api"]').waitFor();
+    assert.equal(await page.evaluate(() => ({}).api ?? ({}).payload ?? document.body.dataset.api), undefined);
+    // A form of the page that asks nothing of the API.
+    await page.locator(".find input").fill("names");
+    await page.locator(".find input").press("Enter");
+    await page.waitForLoadState();
+    assert.deepEqual(wrote, [], "no form writes what a schema says");
+    await page.goto("/new?definition=names");
+    await page.locator('[name="input.__proto__.api"]').waitFor();
+    await page.locator("#new").getByRole("button", { name: "Submit" }).click();
+    await page.waitForURL(/\/executions\/[0-9a-f-]+$/);
+    assert.equal(wrote.length, 1);
+    const { input } = JSON.parse(wrote[0].postData());
+    assert.deepEqual(Object.keys(input).sort(), [...NAMES, "deep"].sort(), "names are members, also with dots");
+    page.off("request", note);
+  },
+
+  async "a form of millions of fields is written as JSON"(page, { api }) {
+    const level = (n) => ({ type: "object", properties: { a: { $ref: `#/$defs/l${n}` }, b: { $ref: `#/$defs/l${n}` } } });
+    const $defs = Object.fromEntries(Array.from({ length: 22 }, (_, n) => [`l${n}`, level(n + 1)]));
+    $defs.l22 = { type: "string" };
+    const wide = Object.fromEntries(Array.from({ length: 2000 }, (_, n) => [`f${n}`, { type: "string" }]));
+    const self = { type: "object", properties: { next: { $ref: "#" }, name: { type: "string" } } };
+    const schemas = { deep: { ...level(0), $defs }, wide: { type: "object", properties: wide }, self };
+    for (const [name, input_schema] of Object.entries(schemas)) {
+      await api.put(`/v1/definitions/${name}`, { key: name, agent_key: "support", input_schema });
+      const began = Date.now();
+      await page.goto(`/new?definition=${name}`);
+      await page.locator("#fields [name], #raw textarea:enabled").first().waitFor();
+      const { count, longest } = await page.evaluate(async () => {
+        const before = performance.now();
+        await new Promise((resolve) => setTimeout(resolve, 0));
+        return { count: document.querySelectorAll("#fields [name]").length, longest: performance.now() - before };
+      });
+      assert.ok(count <= 201 && longest < 1000, `${name}: ${count} fields, ${longest} ms, ${Date.now() - began} ms`);
+    }
+  },
+};
+
 export const lastFlows = {
   async "signing out ends the session"(page, { url, api }) {
     await page.goto("/keys");

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { open, screens, start } from "./browser.mjs";
-import { flows, lastFlows, liveFlows } from "./flows.mjs";
+import { flows, lastFlows, liveFlows, namesFlows } from "./flows.mjs";
 import { answer } from "./questions.mjs";
 import { client, seed } from "./seed.mjs";
 
@@ -98,6 +98,7 @@ try {
   await act(liveFlows);
   const [page] = await Promise.all([act(flows), look()]);
   for (const [question, n] of Object.entries(await answer(page, made))) say(`${n} clicks: ${question}`);
+  await act(namesFlows);
   await act(lastFlows);
 } finally {
   await browser.close();

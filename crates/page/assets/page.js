@@ -1,9 +1,16 @@
 // The page's behaviour: updates, forms that call the API, times. Every element states in attributes what it
 // does; nothing here knows a screen.
 "use strict";
+// Names that tenants and models choose reach objects of this page. None of them changes what all objects inherit.
+Object.freeze(Object.prototype);
 (() => {
   const $ = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+  // The attribute data-<name>, as a dataset would give it but for names that it inherits.
+  const told = (node, name) => node.getAttribute(`data-${name}`);
+  // A member of a value, but for those that it inherits.
+  const own = (of, key) => (of !== null && of !== undefined && Object.hasOwn(of, key) ? of[key] : undefined);
 
   // Times: <time data-ago> is a distance from now, <time data-time> the visitor's clock.
   const units = [
@@ -45,7 +52,7 @@
     for (const link of all("a[data-since]")) {
       const to = new URL(link.href);
       for (const name of ["since", "until"]) {
-        const back = link.dataset[name];
+        const back = told(link, name);
         if (back) to.searchParams.set(name, midnight(back));
       }
       link.href = to.href;
@@ -96,7 +103,7 @@
     const answer = await fetch(location.pathname + location.search, { headers: { accept: "text/html" } });
     const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (main) {
-      for (const of of all("main [data-dirty]")) delete of.dataset.dirty;
+      for (const of of all("main [data-dirty]")) of.removeAttribute("data-dirty");
       update(main.innerHTML);
     }
   };
@@ -134,19 +141,20 @@
   };
 
   // A form with data-api="POST /v1/…" sends its fields as JSON. A field's data-as says how: json, number, boolean, list.
-  const set = (body, name, value) => {
-    const path = name.split(".");
-    const last = path.pop();
-    const at = path.reduce((of, key) => (of[key] ??= {}), body);
-    at[last] = value;
+  // Its place is data-path, a list of names as JSON, or its name with dots. Objects of a body inherit nothing.
+  const empty = () => Object.create(null);
+  const pathOf = (field) => (field.hasAttribute("data-path") ? JSON.parse(told(field, "path")) : field.name.split("."));
+  const set = (body, path, value) => {
+    const at = path.slice(0, -1).reduce((of, key) => (of[key] ??= empty()), body);
+    at[path.at(-1)] = value;
   };
   const fieldValue = (field) => {
-    if (field.dataset.as === "boolean") return field.checked;
+    if (told(field, "as") === "boolean") return field.checked;
     const text = field.value;
     if (text.trim() === "") return undefined;
-    if (field.dataset.as === "number") return Number(text);
-    if (field.dataset.as === "list") return text.split(/[\s,]+/).filter(Boolean);
-    if (field.dataset.as === "json") {
+    if (told(field, "as") === "number") return Number(text);
+    if (told(field, "as") === "list") return text.split(/[\s,]+/).filter(Boolean);
+    if (told(field, "as") === "json") {
       try {
         return JSON.parse(text);
       } catch (error) {
@@ -156,20 +164,20 @@
     return text;
   };
   const bodyOf = (form, submitter) => {
-    const body = {};
-    if (submitter?.name) set(body, submitter.name, submitter.value);
+    const body = empty();
+    if (submitter?.name) set(body, pathOf(submitter), submitter.value);
     for (const field of form.elements) {
       if (!field.name || field.disabled || field.type === "submit" || (field.type === "radio" && !field.checked))
         continue;
       if (field.multiple) {
         const chosen = [...field.selectedOptions].map((option) => option.value);
-        if (chosen.length) set(body, field.name, chosen);
+        if (chosen.length) set(body, pathOf(field), chosen);
         continue;
       }
       const value = fieldValue(field);
-      if (value !== undefined) set(body, field.name, value);
+      if (value !== undefined) set(body, pathOf(field), value);
     }
-    return form.dataset.wrap ? (body[form.dataset.wrap] ?? {}) : body;
+    return told(form, "wrap") ? (body[told(form, "wrap")] ?? empty()) : body;
   };
   // Violations are shown at their fields: /input/a/b belongs to the field named input.a.b, or to one of an object around
   // it.
@@ -211,10 +219,10 @@
   };
   const fill = (text, value) =>
     text.replace(/\{([\w.]+)\}/g, (_, name) =>
-      encodeURIComponent(name.split(".").reduce((of, key) => of?.[key], value) ?? ""),
+      encodeURIComponent(name.split(".").reduce(own, value) ?? ""),
     );
   const send = async (form, submitter) => {
-    let [method, path] = form.dataset.api.split(" ");
+    let [method, path] = told(form, "api").split(" ");
     const fields = Object.fromEntries(
       [...form.elements]
         .filter((field) => field.name?.startsWith(":"))
@@ -223,29 +231,29 @@
     path = fill(path, fields);
     const buttons = all("button", form);
     try {
-      const body = method === "DELETE" || form.dataset.body === "none" ? undefined : bodyOf(form, submitter);
+      const body = method === "DELETE" || told(form, "body") === "none" ? undefined : bodyOf(form, submitter);
       for (const name of Object.keys(fields)) if (body) delete body[":" + name];
       buttons.forEach((button) => {
         button.disabled = true;
       });
       const value = await call(method, path, body);
-      delete form.dataset.dirty;
+      form.removeAttribute("data-dirty");
       form.closest("dialog")?.close();
-      if (form.dataset.shows) {
-        const out = $(form.dataset.shows);
+      if (told(form, "shows")) {
+        const out = $(told(form, "shows"));
         if (out) {
           out.hidden = false;
           const at = $("[data-out]", out) || out;
-          at.textContent = form.dataset.out
-            ? form.dataset.out.split(".").reduce((of, key) => of?.[key], value)
+          at.textContent = told(form, "out")
+            ? told(form, "out").split(".").reduce(own, value)
             : JSON.stringify(value, null, 2);
         }
       }
-      if (form.dataset.then) {
-        location.href = fill(form.dataset.then, value || {});
+      if (told(form, "then")) {
+        location.href = fill(told(form, "then"), value || {});
         return;
       }
-      say(form.dataset.done || "Done.");
+      say(told(form, "done") || "Done.");
       form.reset();
       await refresh();
       // What it set off shows soon, before the next update.
@@ -268,9 +276,9 @@
       filter(form);
       return;
     }
-    if (!form.dataset.api) return;
+    if (!told(form, "api")) return;
     event.preventDefault();
-    if (form.dataset.confirm && !form.closest("dialog")) {
+    if (told(form, "confirm") && !form.closest("dialog")) {
       confirmed(form);
       return;
     }
@@ -292,19 +300,19 @@
   };
   const showInstants = () => {
     for (const field of all("[data-instant]")) {
-      const at = new Date(field.form.elements.namedItem(field.dataset.instant).value);
+      const at = new Date(field.form.elements.namedItem(told(field, "instant")).value);
       if (!Number.isNaN(at.getTime()))
         field.value = new Date(at.getTime() - at.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
     }
   };
   document.addEventListener("input", (event) => {
     const form = event.target.closest("form[data-api], form[data-guard]");
-    if (form) form.dataset.dirty = "";
+    if (form) form.setAttribute("data-dirty", "");
   });
 
   // Confirmation in a dialog of the page
   const confirmed = (form) =>
-    ask(form.dataset.confirm, form.dataset.yes || $("button", form)?.textContent || "Yes").then((yes) => {
+    ask(told(form, "confirm"), told(form, "yes") || $("button", form)?.textContent || "Yes").then((yes) => {
       if (yes) send(form);
     });
   const ask = (text, yes) =>
@@ -340,17 +348,17 @@
   };
   const bulk = async (button) => {
     const ids = chosenIds();
-    const [method, path] = button.dataset.bulk.split(" ");
+    const [method, path] = told(button, "bulk").split(" ");
     const statuses = new Map();
     for (const id of ids) {
-      const status = $(`[data-row="${CSS.escape(id)}"]`)?.dataset.status || "unknown";
+      const status = $(`[data-row="${CSS.escape(id)}"]`)?.getAttribute("data-status") || "unknown";
       statuses.set(status, (statuses.get(status) || 0) + 1);
     }
     const preview = [...statuses].map(([status, n]) => `${n} ${status}`).join(", ");
     if (
       !(await ask(
-        `${button.dataset.verb} ${ids.length} executions (${preview})? ${button.dataset.effect}`,
-        button.dataset.verb,
+        `${told(button, "verb")} ${ids.length} executions (${preview})? ${told(button, "effect")}`,
+        told(button, "verb"),
       ))
     )
       return;
@@ -358,7 +366,7 @@
     const refused = new Map();
     for (const id of ids) {
       try {
-        await call(method, fill(path, { id }), button.dataset.json ? JSON.parse(button.dataset.json) : undefined);
+        await call(method, fill(path, { id }), told(button, "json") ? JSON.parse(told(button, "json")) : undefined);
         done += 1;
       } catch (error) {
         const why = error.problem?.code || error.message;
@@ -375,7 +383,7 @@
   const showDiff = async (details) => {
     const out = $(".diff", details);
     if (out.childElementCount) return;
-    const { spec } = await call("GET", details.dataset.diff);
+    const { spec } = await call("GET", told(details, "diff"));
     const [before, after] = [JSON.stringify(spec, null, 2).split("\n"), $("#spec-text").textContent.split("\n")];
     const lengths = Array.from({ length: before.length + 1 }, () => new Uint32Array(after.length + 1));
     for (let i = before.length - 1; i >= 0; i -= 1)
@@ -409,7 +417,7 @@
   document.addEventListener("change", (event) => {
     const target = event.target;
     if (target.matches("[data-instant]"))
-      target.form.elements.namedItem(target.dataset.instant).value = target.value
+      target.form.elements.namedItem(told(target, "instant")).value = target.value
         ? new Date(target.value).toISOString()
         : "";
     if (target.matches("[data-check-all]"))
@@ -420,15 +428,15 @@
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button, [data-row-link]");
     if (!button) return;
-    if (button.dataset.bulk) bulk(button);
-    if (button.dataset.opens) {
-      const dialog = $(button.dataset.opens);
+    if (told(button, "bulk")) bulk(button);
+    if (told(button, "opens")) {
+      const dialog = $(told(button, "opens"));
       dialog.showModal();
       $("input, textarea, select", dialog)?.focus();
     }
     if (button.hasAttribute("data-close")) button.closest("dialog").close();
-    if (button.dataset.copy !== undefined) {
-      const of = button.dataset.copy ? $(button.dataset.copy).textContent : button.dataset.text;
+    if (button.hasAttribute("data-copy")) {
+      const of = told(button, "copy") ? $(told(button, "copy")).textContent : told(button, "text");
       await navigator.clipboard.writeText(of);
       say("Copied.");
     }
@@ -440,7 +448,7 @@
     showBulk();
     document.dispatchEvent(new CustomEvent("arrived", { detail: main }));
   };
-  window.page = { call, say, refresh, showProblem, set };
+  window.page = { call, say, refresh, told, own, empty, pathOf, set };
   document.addEventListener("DOMContentLoaded", () => {
     showInstants();
     arrived($("main"));

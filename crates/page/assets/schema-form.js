@@ -7,6 +7,10 @@
     node.append(...children);
     return node;
   };
+  // Fields of one form. What lies deeper, or beyond, is written as JSON.
+  const MAX_FIELDS = 200;
+  const MAX_DEPTH = 6;
+  const MAX_CHOICES = 500;
   const kind = (schema) => (Array.isArray(schema.type) ? schema.type.find((type) => type !== "null") : schema.type);
 
   // Properties of an object, required ones first.
@@ -14,33 +18,39 @@
     const late = ([key]) => Number(!schema.required?.includes(key));
     return Object.entries(schema.properties).sort((a, b) => late(a) - late(b));
   };
+  const resolved = (schema, root) => {
+    if (typeof schema.$ref !== "string") return schema;
+    const place = schema.$ref.replace(/^#\//, "").split("/");
+    const parts = place.map((part) => part.replace(/~1/g, "/").replace(/~0/g, "~"));
+    return { ...parts.reduce(page.own, root), ...schema, $ref: undefined };
+  };
+  const isGroup = (schema, path, budget) =>
+    kind(schema) === "object" &&
+    schema.properties &&
+    path.length < MAX_DEPTH &&
+    Object.keys(schema.properties).length <= budget.left;
 
-  // A field for `schema` under the dotted `name`.
-  const field = (name, label, schema, required, root) => {
-    if (schema.$ref)
-      schema = {
-        ...schema.$ref
-          .replace(/^#\//, "")
-          .split("/")
-          .reduce((of, key) => of?.[key], root),
-        ...schema,
-        $ref: undefined,
-      };
+  // A field for `schema` at `path`, a list of names. `budget` counts the fields that may still be made.
+  const field = (path, label, schema, required, root, budget) => {
+    schema = resolved(schema, root);
     const type = kind(schema);
+    const name = path.join(".");
+    const isTick = type === "boolean" && !schema.enum;
     const text = el(
       "label",
-      { className: type === "boolean" && !schema.enum ? "field tick" : "field" },
+      { className: isTick ? "field tick" : "field" },
       `${schema.title || label}${required ? " *" : ""}`,
     );
     if (schema.description) text.append(el("span", { textContent: schema.description }));
-    if (type === "object" && schema.properties) {
+    if (isGroup(schema, path, budget)) {
+      budget.left -= Object.keys(schema.properties).length;
       const group = el("fieldset", { className: "form field" }, el("legend", { textContent: schema.title || label }));
       for (const [key, of] of ordered(schema))
-        group.append(field(`${name}.${key}`, key, of, schema.required?.includes(key), root));
+        group.append(field([...path, key], key, of, schema.required?.includes(key), root, budget));
       return group;
     }
     let input;
-    if (schema.enum) {
+    if (Array.isArray(schema.enum) && schema.enum.length <= MAX_CHOICES) {
       input = el(
         "select",
         { name },
@@ -50,7 +60,7 @@
         ),
       );
       if (schema.enum.some((one) => typeof one !== "string")) input.dataset.as = "json";
-    } else if (type === "boolean") {
+    } else if (isTick) {
       input = el("input", { name, type: "checkbox" });
       input.dataset.as = "boolean";
     } else if (type === "integer" || type === "number") {
@@ -69,22 +79,27 @@
       input = el("textarea", { name, placeholder: "JSON" });
       input.dataset.as = "json";
     }
+    input.setAttribute("data-path", JSON.stringify(path));
     if (schema.default !== undefined) {
-      if (type === "boolean") input.checked = schema.default;
+      if (isTick) input.checked = schema.default;
       else input.value = typeof schema.default === "string" ? schema.default : JSON.stringify(schema.default);
     }
     const example = schema.examples?.[0];
     if (example !== undefined && !input.value)
       input.placeholder = typeof example === "string" ? example : JSON.stringify(example);
-    if (type === "boolean" && !schema.enum) text.prepend(input);
+    if (isTick) text.prepend(input);
     else text.append(input);
     return text;
   };
   // The fields of an object; of anything else one field.
-  const fields = (name, schema) =>
-    kind(schema) === "object" && schema.properties
-      ? ordered(schema).map(([key, of]) => field(`${name}.${key}`, key, of, schema.required?.includes(key), schema))
-      : [field(name, name, schema, true, schema)];
+  const fields = (name, schema) => {
+    const budget = { left: MAX_FIELDS };
+    if (!isGroup(schema, [name], budget)) return [field([name], name, schema, true, schema, budget)];
+    budget.left -= Object.keys(schema.properties).length;
+    return ordered(schema).map(([key, of]) =>
+      field([name, key], key, of, schema.required?.includes(key), schema, budget),
+    );
+  };
   window.schemaForm = { fields };
 
   // New execution
@@ -96,23 +111,23 @@
     );
     const text = raw.querySelector("textarea");
     const input = () => {
-      const body = {};
+      const body = page.empty();
       for (const of of form.elements) {
         if (of.disabled || !(of.name === "input" || of.name?.startsWith("input."))) continue;
         let value = of.value;
-        if (of.dataset.as === "boolean") value = of.checked;
+        if (page.told(of, "as") === "boolean") value = of.checked;
         else if (value.trim() === "") continue;
-        else if (of.dataset.as === "number") value = Number(value);
-        else if (of.dataset.as === "json") {
+        else if (page.told(of, "as") === "number") value = Number(value);
+        else if (page.told(of, "as") === "json") {
           try {
             value = JSON.parse(value);
           } catch {
             continue;
           }
         }
-        page.set(body, of.name, value);
+        page.set(body, page.pathOf(of), value);
       }
-      return body.input ?? {};
+      return body.input ?? page.empty();
     };
     const show = () => {
       const what = definition.value ? { definition: definition.value } : { agent: agent.value };
@@ -137,7 +152,7 @@
         const answer = await page.call("GET", `/v1/definitions/${encodeURIComponent(definition.value)}`);
         schema = answer.spec.input_schema ?? schema;
       }
-      const plain = kind(schema) === "object" && schema.properties;
+      const plain = isGroup(schema, ["input"], { left: MAX_FIELDS });
       if (!plain) asJson.checked = true;
       const json = asJson.checked;
       if (json && keep) text.value = JSON.stringify(input(), null, 2);
@@ -171,7 +186,7 @@
     const form = document.getElementById("answer");
     if (!form) return;
     const place = form.querySelector("[data-schema]");
-    place.append(...fields("answer", JSON.parse(place.dataset.schema)));
+    place.append(...fields("answer", JSON.parse(page.told(place, "schema"))));
   };
   document.addEventListener("DOMContentLoaded", () => {
     start();
