@@ -1,6 +1,7 @@
 //! All output of the program: results to standard output, messages to standard error.
 //!
-//! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure.
+//! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure. Texts of models, callers and tenants
+//! cannot steer the terminal: control characters, and those that hide or turn text, are written as codes.
 
 #![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
 
@@ -11,6 +12,7 @@ use std::{
 
 use clap::ColorChoice;
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Table, presets};
+use longhaul_shared::visible::{self, visible};
 use serde::Serialize;
 
 /// Streams that are written in colours.
@@ -38,9 +40,40 @@ fn colours() -> Colours {
     COLOURS.get().copied().unwrap_or_default()
 }
 
+/// Sequences that set the colours of [`state`], as the table writes them.
+const COLOUR_SEQUENCES: [&str; 5] = ["\x1b[38;5;10m", "\x1b[38;5;9m", "\x1b[38;5;11m", "\x1b[39m", "\x1b[0m"];
+
+/// The text as it is printed, with the colours of tables if the stream has colours.
+fn shown(text: &str, has_colours: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for (place, part) in text.split('\x1b').enumerate() {
+        let colour = COLOUR_SEQUENCES.iter().find(|colour| has_colours && part.starts_with(&colour[1..]));
+        let rest = match (place, colour) {
+            (0, _) => part,
+            (_, Some(colour)) => {
+                shown.push_str(colour);
+                &part[colour.len() - 1..]
+            }
+            (_, None) => {
+                shown.extend(visible("\x1b"));
+                part
+            }
+        };
+        shown.extend(visible(rest));
+    }
+    shown
+}
+
 /// Prints a line to standard output.
 pub fn line(text: impl AsRef<str>) {
-    let _ = writeln!(io::stdout().lock(), "{}", text.as_ref());
+    let _ = writeln!(io::stdout().lock(), "{}", shown(text.as_ref(), colours().out));
+}
+
+/// Prints text of a model as it comes, without a line break.
+pub fn text(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(shown(text, false).as_bytes());
+    let _ = out.flush();
 }
 
 /// Prints one line of a conversation: who speaks, and what.
@@ -102,13 +135,13 @@ pub fn state(text: &str) -> Cell {
 
 /// Prints a message to standard error.
 pub fn note(text: impl AsRef<str>) {
-    eprintln!("{}", text.as_ref());
+    eprintln!("{}", shown(text.as_ref(), false));
 }
 
 /// Prints an error with its causes to standard error.
 pub fn failure(error: &anyhow::Error) {
     let name = if colours().err { "\x1b[31mlonghaul:\x1b[0m" } else { "longhaul:" };
-    eprintln!("{name} {error:#}");
+    eprintln!("{name} {}", shown(&format!("{error:#}"), false));
 }
 
 /// Prints an error as JSON to standard error.
@@ -118,11 +151,11 @@ pub fn failure_json(error: &impl Serialize) {
 
 /// Indented JSON.
 pub fn pretty(value: &impl Serialize) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_default()
+    visible::json(serde_json::to_string_pretty(value).unwrap_or_default())
 }
 
 fn compact(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    visible::json(serde_json::to_string(value).unwrap_or_default())
 }
 
 /// Returns true if standard output is a terminal.
@@ -134,6 +167,24 @@ pub fn to_terminal() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_cannot_steer_a_terminal() {
+        let hostile = "\x1b]0;owned\x07\x1b[2Ja\rb\u{202e}c\n";
+        assert_eq!(shown(hostile, true), "\\u{1b}]0;owned\\u{7}\\u{1b}[2Ja\\u{d}b\\u{202e}c\n");
+        assert_eq!(shown("\x1b[38;5;9mFAILED\x1b[39m", true), "\x1b[38;5;9mFAILED\x1b[39m");
+        assert_eq!(shown("\x1b[38;5;9mFAILED", false), "\\u{1b}[38;5;9mFAILED");
+        assert!(pretty(&"a\u{200b}").contains(r"a\u200b"));
+    }
+
+    #[test]
+    fn colours_of_states_pass() {
+        let mut table = table(["state"]);
+        table.enforce_styling().add_row([Cell::new("FAILED").fg(Color::Red), Cell::new("live").fg(Color::Green)]);
+        let text = table.to_string();
+        assert!(text.contains('\x1b'));
+        assert_eq!(shown(&text, true), text);
+    }
 
     #[test]
     fn cells_wrap_at_the_width_except_ids() {

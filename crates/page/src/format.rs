@@ -121,8 +121,12 @@ fn size(value: &Value) -> String {
     }
 }
 
-/// JSON on several lines. A text that is JSON itself is laid out too.
+/// JSON on several lines, in which nothing is hidden. A text that is JSON itself is laid out too.
 fn pretty(value: &Value) -> String {
+    visible::json(laid_out(value))
+}
+
+fn laid_out(value: &Value) -> String {
     if let Some(text) = value.as_str() {
         let parsed: Option<serde_json::Value> = serde_json::from_str(text).ok();
         let laid_out = parsed.filter(|json| json.is_object() || json.is_array());

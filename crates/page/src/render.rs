@@ -1,9 +1,10 @@
-//! Renders templates. minijinja escapes HTML because their names end in `.html`.
+//! Renders templates. minijinja escapes HTML because their names end in `.html`. Characters that hide or turn text are
+//! shown as codes.
 
 use std::sync::LazyLock;
 
-use longhaul_shared::template::value_of;
-use minijinja::{Environment, Error, UndefinedBehavior};
+use longhaul_shared::{template::value_of, visible::visible};
+use minijinja::{Environment, Error, UndefinedBehavior, escape_formatter};
 use rust_embed::RustEmbed;
 use serde_json::Value as Json;
 
@@ -20,6 +21,10 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     let mut environment = Environment::new();
     // A screen is shown without what an optional read did not bring.
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
+    environment.set_formatter(|out, state, value| match value.as_str().filter(|_| !value.is_safe()) {
+        Some(text) => escape_formatter(out, state, &visible(text).collect::<String>().into()),
+        None => escape_formatter(out, state, value),
+    });
     format::register(&mut environment);
     environment.add_function("waterfall", waterfall::rows);
     environment.add_function("dag", dag::layout);

@@ -15,3 +15,4 @@ pub mod nearest;
 pub mod sealing;
 pub mod telemetry;
 pub mod template;
+pub mod visible;

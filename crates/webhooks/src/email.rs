@@ -12,7 +12,11 @@ use lettre::{
     },
     transport::smtp::Error as SmtpError,
 };
-use longhaul_shared::{domain::cut, http::install_tls_provider};
+use longhaul_shared::{
+    domain::cut,
+    http::install_tls_provider,
+    visible::{line, visible},
+};
 use longhaul_store::{
     tenants::api_keys::Pepper,
     webhooks::{EndpointOf, Outcome},
@@ -23,7 +27,6 @@ use uuid::Uuid;
 
 use crate::{
     message::Message,
-    text::{line, visible},
     ticket::{Right, Ticket},
 };
 

@@ -14,7 +14,6 @@ mod lane;
 pub mod message;
 pub mod signature;
 pub mod slack;
-pub mod text;
 pub mod ticket;
 
 pub use deliver::deliver;

@@ -3,13 +3,13 @@
 
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit, Mac};
+use longhaul_shared::visible::{line, visible};
 use longhaul_store::{tenants::api_keys::Pepper, webhooks::EndpointOf};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
 use crate::{
     message::Message,
-    text::{line, visible},
     ticket::{Right, Ticket},
 };
 

@@ -15,6 +15,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use longhaul_shared::visible;
 use longhaul_store::tenants::audit_log::{Actor, AuditEntry, AuditedRequest};
 use parking_lot::Mutex;
 
@@ -125,12 +126,12 @@ fn joined<'a>(values: impl Iterator<Item = &'a str>) -> Option<String> {
 }
 
 fn bounded(target: &str) -> String {
-    // Postgres cannot store U+0000.
-    target.chars().filter(|c| *c != '\0').take(MAX_TARGET).collect()
+    visible::line(target).chars().take(MAX_TARGET).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use longhaul_shared::visible;
     use longhaul_store::tenants::audit_log::ActorKind;
 
     use super::*;

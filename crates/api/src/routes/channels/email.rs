@@ -7,6 +7,7 @@ use axum::{
     http::StatusCode,
     response::{Html, IntoResponse, Response},
 };
+use longhaul_shared::visible;
 use longhaul_store::{
     human_requests::{HumanRequest, Verdict},
     webhooks::{Channel, EndpointKind},
@@ -14,7 +15,6 @@ use longhaul_store::{
 use longhaul_webhooks::{
     email,
     message::Message,
-    text,
     ticket::{Right, Ticket},
 };
 use serde::Deserialize;
@@ -105,8 +105,8 @@ async fn open(state: &ApiState, ticket: &str) -> ApiResult<Option<Link>> {
 fn page(request: HumanRequest, person: Option<&str>) -> Response {
     let outcome = standing(&request);
     let message = Message::of_request(request);
-    let facts: Vec<Value> = message.facts.iter().map(|(name, fact)| json!([name, text::line(fact)])).collect();
-    let body = message.body.map(|body| text::visible(&body).collect::<String>());
+    let facts: Vec<Value> = message.facts.iter().map(|(name, fact)| json!([name, visible::line(fact)])).collect();
+    let body = message.body.map(|body| visible::visible(&body).collect::<String>());
     let values = json!({ "facts": facts, "body": body, "outcome": outcome, "person": person });
     Html(longhaul_page::decision(&values)).into_response()
 }

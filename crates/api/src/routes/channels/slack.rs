@@ -9,14 +9,17 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    visible,
+};
 use longhaul_store::{
     human_requests::{HumanRequest, Verdict},
     webhooks::{Channel, EndpointKind},
 };
 use longhaul_webhooks::{
     message::Message,
-    slack, text,
+    slack,
     ticket::{Right, Ticket},
 };
 use secrecy::ExposeSecret;
@@ -122,7 +125,7 @@ fn read(form: &[u8]) -> Option<Interaction> {
 impl User {
     /// The person, as the decision records it.
     fn shown(&self) -> String {
-        let short = |text: &str| text::line(text).chars().take(NAME_CHARS / 2).collect::<String>();
+        let short = |text: &str| visible::line(text).chars().take(NAME_CHARS / 2).collect::<String>();
         let id = short(&self.id);
         match self.username.as_deref().or(self.name.as_deref()).map(short) {
             Some(name) => format!("{name} (Slack {id})"),
