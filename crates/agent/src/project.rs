@@ -63,7 +63,7 @@ pub(super) async fn plan(agent: &Agent, journal: &Writer, call: &ReadyCall) -> S
         return refuse(CallErrorKind::Runtime, "this conversation is about no project".to_owned());
     };
     // A model names the project's agents and no others, and approves nothing.
-    let new = NewPlan { plan, seen, agents: Vec::new(), may_approve: false };
+    let new = NewPlan { plan, seen, agents: Vec::new(), author: None, may_approve: false };
     let edited = patiently(store.trouble(), || store.put_plan(tenant, id, new.clone()));
     let reason = match edited.await.map_err(from_store)? {
         Edited::Done { version, status } => {

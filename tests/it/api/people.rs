@@ -159,6 +159,48 @@ async fn submitters_may_not_approve_retries_of_others() {
     }
 }
 
+/// A key that replaces the submitter's, and the key that it replaced, have the same holder.
+#[tokio::test]
+async fn rotation_gives_no_second_pair_of_eyes() {
+    let desk = Desk::open().await;
+    let manager = desk.api.caller("acme", Scope::ALL).await;
+    let scopes = ["executions:read", "executions:write", "approvals:decide"];
+    let mut made = manager.post("/v1/keys", &json!({ "name": "ada", "scopes": scopes })).await;
+    let mut holders = Vec::new();
+    for _ in 0..3 {
+        holders.push(Caller { key: made.body["key"].as_str().map(str::to_owned), ..manager.clone() });
+        made = manager.post(&format!("/v1/keys/{}/rotate", made.body["id"].as_str().unwrap()), &json!({})).await;
+        assert_eq!(made.status, 201, "{}", made.text);
+    }
+    let body = json!({ "definition": "invoice", "input": { "text": "total 12" } });
+    assert_eq!(holders[1].post("/v1/executions", &body).await.status, 201);
+    let request = ask(&desk, &desk.worker.claim_one().await, false).await;
+    for holder in &holders {
+        let own = decide(holder, &request, json!({ "decision": "approve" })).await;
+        assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
+    }
+    assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
+}
+
+/// A schedule's writer does not approve what runs from it, whoever runs it.
+#[tokio::test]
+async fn writer_of_a_schedule_may_not_approve_its_runs() {
+    let desk = Desk::open().await;
+    let writer = desk.api.caller("acme", Scope::ALL).await;
+    let schedule = json!({
+        "key": "nightly", "definition": "invoice", "input": { "text": "total 12" }, "cron": "0 3 1 1 *",
+    });
+    let written = writer.post("/v1/schedules", &schedule).await;
+    assert_eq!(written.status, 201, "{}", written.text);
+    let run = desk.api.acme.post("/v1/schedules/nightly/run", &json!({})).await;
+    assert_eq!(run.status, 202, "{}", run.text);
+    assert_eq!(writer.delete("/v1/schedules/nightly").await.status, 204, "the run keeps its author");
+    let request = ask(&desk, &desk.worker.claim_one().await, false).await;
+    let own = decide(&writer, &request, json!({ "decision": "approve" })).await;
+    assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
+    assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
+}
+
 /// Requests an approval of a call.
 async fn ask(desk: &Desk, claimed: &Claimed, allow_self: bool) -> HumanRequest {
     let request = NewHumanRequest {

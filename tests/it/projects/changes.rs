@@ -1,5 +1,6 @@
 //! What people do with a project, and what a failed task does to the others.
 
+use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Gate, ev_gate, reply_status, reply_text};
 use serde_json::{Value, json};
 use std::{
@@ -193,4 +194,28 @@ async fn gate_waits_between_phases_for_a_person() {
     assert_eq!(keys, ["a", "b", "b2", "c"]);
     assert!(tasks[1].finished_at <= tasks[2].started_at, "the phase's own strategy");
     service.check().await;
+}
+
+/// Who put a plan or retried a task wrote what its tasks do, and approves none of their calls.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_have_the_authors_of_their_plan() {
+    let (model, service) = Model::serve(10).await;
+    model.breaks("b");
+    let editor = service.api.caller("acme", Scope::ALL).await;
+    let helper = service.api.caller("acme", Scope::ALL).await;
+    let project = service.create(vec![task("a", &[])], json!({ "needs_approval": true })).await;
+    let plan = json!({ "plan": { "tasks": [task("b", &[])] } });
+    let put = editor.put(&format!("{project}/plan"), &plan).await;
+    assert_eq!(put.status, 200, "{}", put.text);
+    let _worker = service.fleet.worker();
+    service.tell(&format!("{project}/approve")).await;
+    service.until(&project, "failed").await;
+    model.mends("b");
+    let retried = helper.post(&format!("{project}/tasks/b/retry"), &json!({})).await;
+    assert_eq!(retried.status, 200, "{}", retried.text);
+    service.until(&project, "completed").await;
+    let ids: Vec<uuid::Uuid> =
+        sqlx::query_scalar("select id from executions order by id").fetch_all(&service.fleet.db.pool).await.unwrap();
+    let authors = async |id: uuid::Uuid| service.api.store.submitters_of(id.into()).await.unwrap().len();
+    assert_eq!((authors(ids[0]).await, authors(ids[1]).await), (2, 3), "the creator, the editor, then the helper");
 }

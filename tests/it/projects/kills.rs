@@ -81,7 +81,7 @@ async fn sweep_runs_a_plan_that_was_only_stored() {
     let id: ProjectId = answer.body["id"].as_str().unwrap().parse().unwrap();
     let plan = serde_json::from_value(json!({ "tasks": [task("a", &[]), task("b", &["a"])] })).unwrap();
     // Only stored: the process dies behind its commit.
-    let new = NewPlan { plan, seen: Some(0), agents: Vec::new(), may_approve: true };
+    let new = NewPlan { plan, seen: Some(0), agents: Vec::new(), author: None, may_approve: true };
     assert_eq!(
         service.api.store.put_plan(service.api.tenant, id, new).await.unwrap(),
         Edited::Done { version: 1, status: ProjectStatus::Approved }

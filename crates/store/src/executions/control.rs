@@ -112,7 +112,9 @@ struct Source<'a> {
 const MAX_LINE: i32 = 100;
 
 impl Store {
-    /// Keys with which `id` was submitted, and those of its origins (of retries and forks) and parents.
+    /// Keys of the people who wrote what `id` does: those with which it, its origins (of retries and forks) and its
+    /// parents were submitted, those that wrote its schedule, or its project's plan, and the keys that replaced these
+    /// or were replaced by them.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -125,8 +127,19 @@ impl Store {
                 select o.id, o.submitted_by, o.retry_of, o.forked_from, o.parent_id, l.place + 1
                 from line l join executions o on o.id = any (array[l.retry_of, l.forked_from, l.parent_id])
                 where l.place < $2
+            ),
+            holders (key) as (
+                (
+                    select submitted_by from line where submitted_by is not null
+                    union
+                    select unnest(p.authors) from line join execution_payloads p on p.execution_id = line.id
+                )
+                union
+                select other.id
+                from holders join api_keys k on k.id = holders.key
+                    join api_keys other on other.id = k.replaced_by or other.replaced_by = k.id
             )
-            select distinct submitted_by as "key!" from line where submitted_by is not null
+            select distinct key as "key!" from holders
             "#,
             id.0,
             MAX_LINE,

@@ -240,6 +240,10 @@ pub(super) async fn insert_of_project(
         r#"
         with budget as (
             select root_id from budgets where root_id = $1
+        ),
+        written as (
+            update execution_payloads e set authors = p.authors
+            from projects p where p.id = $1 and e.execution_id = any ($2) and p.authors <> '{}'
         )
         update executions
         set project_id = $1, has_budget = has_budget or exists (select from budget),

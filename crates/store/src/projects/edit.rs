@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use longhaul_shared::domain::{
-    ProjectId, ProjectStatus, TaskStatus, TenantId,
+    ApiKeyId, ProjectId, ProjectStatus, TaskStatus, TenantId,
     project::{Plan, PlanProblem, PlannedPhase, PlannedTask},
 };
 use serde_json::json;
@@ -26,6 +26,8 @@ pub struct NewPlan {
     pub seen: Option<i32>,
     /// Agents that its tasks name.
     pub agents: Vec<ProjectAgent>,
+    /// Key of the caller; `None` for a planner.
+    pub author: Option<ApiKeyId>,
     /// True if the caller may approve plans: only they change one that was approved.
     pub may_approve: bool,
 }
@@ -110,11 +112,30 @@ impl Store {
             project.note("plan_changed", json!({ "version": project.plan_version }));
         }
         let (version, status) = (project.plan_version, project.status);
+        note_author(&mut transaction, id, new.author).await?;
         leave_signal(&mut transaction, &[id.0]).await?;
         project.save(&mut transaction).await?;
         transaction.commit().await?;
         Ok(Edited::Done { version, status })
     }
+}
+
+/// Notes who wrote tasks that start from now on: they may not approve the calls of these.
+pub(super) async fn note_author(
+    connection: &mut PgConnection,
+    id: ProjectId,
+    author: Option<ApiKeyId>,
+) -> Result<(), StoreError> {
+    let Some(author) = author else { return Ok(()) };
+    sqlx::query!(
+        "update projects set authors = authors || $2::uuid \
+         where id = $1 and submitted_by is distinct from $2::uuid and not authors @> array[$2::uuid]",
+        id.0,
+        author.0,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 /// The plan with the tasks that have started, which it need not list. Fails if it lists one in another form.

@@ -1,10 +1,11 @@
 //! The retry of one task by a person: it is pending again, and so is what was skipped because of it.
 
-use longhaul_shared::domain::{ProjectId, ProjectStatus, TaskStatus, TenantId};
+use longhaul_shared::domain::{ApiKeyId, ProjectId, ProjectStatus, TaskStatus, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 
 use super::{
+    edit::note_author,
     ends::leave_signal,
     locked::{Locked, begin},
     plan_rows::{Node, blocked},
@@ -31,11 +32,16 @@ struct Row {
 }
 
 impl Store {
-    /// Starts a failed task again, with what waits for it. A failed project is in line again.
+    /// Starts a failed task again, with what waits for it; `author` asks for it. A failed project is in line again.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn retry_task(&self, tenant: TenantId, id: ProjectId, key: &str) -> Result<Retried, StoreError> {
+    pub async fn retry_task(
+        &self,
+        tenant: TenantId,
+        id: ProjectId,
+        (key, author): (&str, ApiKeyId),
+    ) -> Result<Retried, StoreError> {
         let mut transaction = begin(&self.pool).await?;
         let Some(mut project) = Locked::wait_for(&mut transaction, id, Some(tenant)).await? else {
             return Ok(Retried::NotFound);
@@ -69,6 +75,7 @@ impl Store {
         if project.status.is_terminal() {
             project.status = ProjectStatus::Approved;
         }
+        note_author(&mut transaction, id, Some(author)).await?;
         project.save(&mut transaction).await?;
         transaction.commit().await?;
         Ok(Retried::Done)

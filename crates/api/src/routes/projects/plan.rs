@@ -75,7 +75,7 @@ pub(crate) async fn put(
     let budget = ledger.map(|ledger| BudgetSpec { max_cost_usd: ledger.max_cost, ..BudgetSpec::default() });
     let agents = agents::resolve(&state, &principal, agents::named(&plan), budget.as_ref()).await?;
     let may_approve = principal.need(Scope::ApprovalsDecide).is_ok();
-    let new = NewPlan { plan, seen: version, agents, may_approve };
+    let new = NewPlan { plan, seen: version, agents, author: Some(principal.key_id()), may_approve };
     match state.store.put_plan(principal.tenant(), id, new).await? {
         Edited::Done { .. } => {}
         Edited::Invalid(problems) => return Err(violations(problems)),

@@ -128,7 +128,7 @@ pub(crate) async fn retry(
 ) -> ApiResult<Json<TaskView>> {
     principal.need(Scope::ExecutionsWrite)?;
     find(&state, &principal, id).await?;
-    match state.store.retry_task(principal.tenant(), id, &key).await? {
+    match state.store.retry_task(principal.tenant(), id, (&key, principal.key_id())).await? {
         Retried::Done => {}
         Retried::TaskNotFailed(status) => return Err(ApiError::Project(ProjectError::TaskNotFailed(status))),
         Retried::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
