@@ -81,8 +81,62 @@ async fn cancelled_queued_message_passes_its_turn_on() {
     assert_eq!(cancelled.status, 200, "{}", cancelled.text);
     gate.open();
     assert_eq!(service.fleet.ended(id_of(&third)).await["status"], "FINISHED");
+    // What was taken back before it was answered is not told to the model.
     let said = service.transcript(&session).await;
-    assert_eq!(said[1..], ["user: one", "assistant: did one", "user: two", "user: three", "assistant: did three"]);
+    assert_eq!(said[1..], ["user: one", "assistant: did one", "user: three", "assistant: did three"]);
+    let asked = service.fleet.llm.requests().last().unwrap().body.to_string();
+    assert!(asked.contains("three") && !asked.contains("two"), "{asked}");
+}
+
+/// A message that had ended when the cancel came is answered: its reader was told the end.
+#[tokio::test]
+async fn rolled_back_message_that_finished_is_remembered() {
+    let service = Service::start().await;
+    let gate = hold_first(&service);
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({ "on_busy": "rollback" })).await;
+    let first = service.send(&session, "one").await;
+    until_asked(&service, 1).await;
+    // As a rollback that is committed after the worker has the whole reply.
+    sqlx::query("update session_turns set is_rolled_back = true").execute(&service.fleet.db.pool).await.unwrap();
+    gate.open();
+    assert_eq!(service.fleet.ended(id_of(&first)).await["status"], "FINISHED");
+    let second = service.send(&session, "two").await;
+    service.fleet.ended(id_of(&second)).await;
+    let said = service.transcript(&session).await;
+    assert_eq!(said[1..], ["user: one", "assistant: did one", "user: two", "assistant: did two"]);
+}
+
+/// A message to an agent that quarantine holds back waits, in a busy session too.
+#[tokio::test]
+async fn message_to_a_held_agent_waits_its_turn() {
+    let service = Service::start().await;
+    let gate = hold_first(&service);
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    let first = service.send(&session, "one").await;
+    until_asked(&service, 1).await;
+    let pool = &service.fleet.db.pool;
+    sqlx::query(
+        "insert into quarantine_groups (tenant_id, definition_version_id, agent_version_id, definition_key, agent_key,
+            queues, state, died_builds, held_since, changed_at)
+        select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'shut', '{}',
+            longhaul_now(), longhaul_now()
+        from executions",
+    )
+    .execute(pool)
+    .await
+    .unwrap();
+    let second = service.send(&session, "two").await;
+    assert_eq!(second.status, 202, "{}", second.text);
+    gate.open();
+    service.fleet.ended(id_of(&first)).await;
+    let row = service.fleet.until(id_of(&second), "it is held back", |row| row["wait_reason"] == "queue_paused").await;
+    assert_eq!(row["status"], "PENDING");
+    sqlx::query("delete from quarantine_groups").execute(pool).await.unwrap();
+    assert_eq!(service.fleet.ended(id_of(&second)).await["status"], "FINISHED");
+    let said = service.transcript(&session).await;
+    assert_eq!(said[1..], ["user: one", "assistant: did one", "user: two", "assistant: did two"]);
 }
 
 #[tokio::test]

@@ -72,6 +72,8 @@ pub(super) struct Turn {
     pub(super) is_rolled_back: bool,
     /// True if its execution was cancelled.
     pub(super) is_cancelled: bool,
+    /// True if that was an interrupt of the session.
+    pub(super) is_interrupted: bool,
     /// True if its texts were erased before they became part of the transcript.
     pub(super) is_erased: bool,
     /// True if a message before it was erased while it was answered, so that its summaries are erased.
@@ -150,7 +152,10 @@ impl Fold {
         let is_said = |step: &&JournalStep| step.kind != StepKind::Aggregation;
         let live: Vec<&JournalStep> = steps.iter().filter(counts).filter(is_said).collect();
         if !live.iter().any(|step| step.kind == StepKind::Prompt) {
-            // It ended before its prompt was recorded: the caller's message stays.
+            // It ended before its prompt was recorded. The caller's message stays, unless the caller took it back.
+            if turn.is_cancelled && !turn.is_interrupted {
+                return Ok(());
+            }
             let parts = input_parts::parts(&turn.input, &turn.files);
             let parts = parts.map_err(|id| StoreError::Corrupt(format!("file {id} of a message is not attached")))?;
             let message = Message::User { parts };

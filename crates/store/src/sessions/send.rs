@@ -150,16 +150,8 @@ impl Store {
         let stops = matches!(policy, OnBusy::Interrupt | OnBusy::Rollback);
         let stopped = locked.running.filter(|_| stops).map(ExecutionId);
         if let Some(running) = stopped {
-            if policy == OnBusy::Rollback {
-                sqlx::query!(
-                    "update session_turns set is_rolled_back = true where execution_id = $1 and state <> 'ended'",
-                    running.0
-                )
-                .execute(&mut *transaction)
-                .await?;
-            }
             // Last, because the end of an execution that no worker holds gives the turn to the next in line.
-            cancel(&mut transaction, tenant, running).await?;
+            interrupt(&mut transaction, tenant, running, policy == OnBusy::Rollback).await?;
         }
         transaction.commit().await?;
         Ok(match locked.running {
@@ -177,7 +169,7 @@ impl Store {
             return Ok(Stopped::NotFound);
         };
         let Some(running) = locked.running.map(ExecutionId) else { return Ok(Stopped::Idle) };
-        cancel(&mut transaction, tenant, running).await?;
+        interrupt(&mut transaction, tenant, running, false).await?;
         transaction.commit().await?;
         Ok(Stopped::Stopped(running))
     }
@@ -310,7 +302,21 @@ async fn place(
     Ok(())
 }
 
-async fn cancel(connection: &mut PgConnection, tenant: TenantId, id: ExecutionId) -> Result<(), StoreError> {
+/// Cancels the execution that has the turn. `rolls_back`: its message is withdrawn, unless it is answered first.
+async fn interrupt(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    id: ExecutionId,
+    rolls_back: bool,
+) -> Result<(), StoreError> {
+    sqlx::query!(
+        "update session_turns set is_interrupted = true, is_rolled_back = is_rolled_back or $2 \
+         where execution_id = $1 and state <> 'ended'",
+        id.0,
+        rolls_back,
+    )
+    .execute(&mut *connection)
+    .await?;
     let summary = "interrupted in its session";
     sqlx::query_file!("src/sql/cancel.sql", &[id.0], Some(tenant.0) as Option<Uuid>, summary)
         .fetch_all(connection)

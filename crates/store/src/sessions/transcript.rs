@@ -153,8 +153,8 @@ impl Store {
             let Some(row) = row else { return Ok(0) };
             let turns = sqlx::query!(
                 r#"
-                select t.number, t.execution_id, t.state, t.is_rolled_back, t.holds_erased, p.input::text as "input!",
-                    p.erased_at is not null as "is_erased!",
+                select t.number, t.execution_id, t.state, t.is_rolled_back, t.is_interrupted, t.holds_erased,
+                    p.input::text as "input!", p.erased_at is not null as "is_erased!",
                     e.failure_code is not distinct from 'cancelled' as "is_cancelled!"
                 from session_turns t
                 join execution_payloads p on p.execution_id = t.execution_id
@@ -186,6 +186,7 @@ impl Store {
                     files,
                     is_rolled_back: turn.is_rolled_back,
                     is_cancelled: turn.is_cancelled,
+                    is_interrupted: turn.is_interrupted,
                     is_erased: turn.is_erased,
                     holds_erased: turn.holds_erased,
                 };

@@ -15,6 +15,8 @@ budget as (
 waits as (
     insert into parked (execution_id, tenant_id, wait_reason, wait_until)
     select id, tenant_id, 'concurrency_limit', deadline_at from executions where id = $2 and not $5
+    -- One that quarantine holds back waits already; it is held back again when its turn comes.
+    on conflict (execution_id) do update set wait_reason = excluded.wait_reason, wait_until = excluded.wait_until
 )
 update executions
 set session_id = $1, has_budget = has_budget or exists (select from budget), budget_id = (select root_id from budget),
