@@ -14,6 +14,7 @@ mod skill_folder;
 pub mod spec_file_error;
 pub mod spec_files;
 pub mod suggest;
+pub mod turn_text;
 
 /// mimalloc, since executions allocate many small blocks that live for milliseconds. Built without huge pages
 /// (`no_thp`): a huge page stays resident when only part of it is used, and thousands of waiting executions use

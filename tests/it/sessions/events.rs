@@ -1,6 +1,6 @@
 //! `GET /v1/sessions/{id}/events`, and streams that resume while the model writes.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{ToolEffect, spec::ModelSpec};
@@ -27,13 +27,19 @@ use crate::{
 };
 
 /// An open stream.
-struct Follower {
+pub(super) struct Follower {
     answer: Response,
     text: String,
 }
 
 impl Follower {
-    async fn of(caller: &Caller, method: Method, path: &str, body: Option<&Value>, after: Option<&str>) -> Self {
+    pub(super) async fn of(
+        caller: &Caller,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        after: Option<&str>,
+    ) -> Self {
         let mut request = caller.request(method, path);
         if let Some(body) = body {
             request = request.header("content-type", "application/json").body(body.to_string());
@@ -47,7 +53,7 @@ impl Follower {
     }
 
     /// Reads until the stream's text contains `wanted`.
-    async fn until(&mut self, wanted: &str) {
+    pub(super) async fn until(&mut self, wanted: &str) {
         while !self.text.contains(wanted) {
             let chunk = tokio::time::timeout(PATIENCE, self.answer.chunk()).await;
             let chunk = chunk.unwrap_or_else(|_| panic!("no {wanted} in {}", self.text)).unwrap();
@@ -56,25 +62,29 @@ impl Follower {
         }
     }
 
-    async fn into_events(mut self) -> Vec<Sse> {
+    pub(super) async fn into_events(mut self) -> Vec<Sse> {
         while let Some(chunk) = tokio::time::timeout(PATIENCE, self.answer.chunk()).await.unwrap().unwrap() {
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
         parse(&self.text)
     }
 
-    fn events(&self) -> Vec<Sse> {
+    pub(super) fn events(&self) -> Vec<Sse> {
         parse(&self.text)
     }
 }
 
-/// The text of a turn as a reader assembles it: an offset of 0 begins it anew, and `retry` and `attempt_reset` void it.
-fn assembled(events: &[Sse]) -> String {
-    let mut text = String::new();
+/// The text of all turns as a reader assembles it: an offset of 0 begins a turn anew, and `attempt_reset` voids it.
+pub(super) fn assembled(events: &[Sse]) -> String {
+    let mut turns: BTreeMap<u64, String> = BTreeMap::new();
     for event in events {
+        let turn = || event.data["turn"].as_u64().unwrap();
         match event.name.as_str() {
-            "retry" | "attempt_reset" => text.clear(),
+            "attempt_reset" => {
+                turns.remove(&turn());
+            }
             "delta" => {
+                let text = turns.entry(turn()).or_default();
                 let offset = usize::try_from(event.data["offset"].as_u64().unwrap()).unwrap();
                 assert!(offset == 0 || offset == text.len(), "a gap at {offset} after {text:?}");
                 text.truncate(offset);
@@ -83,7 +93,7 @@ fn assembled(events: &[Sse]) -> String {
             _ => {}
         }
     }
-    text
+    turns.into_values().collect()
 }
 
 fn without_text(events: &[Sse]) -> Vec<Sse> {

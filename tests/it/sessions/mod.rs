@@ -3,6 +3,7 @@
 pub(crate) mod chat;
 mod erasure;
 mod events;
+mod frames;
 mod kills;
 mod limits;
 mod policies;

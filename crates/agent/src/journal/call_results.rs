@@ -168,13 +168,10 @@ impl Journal {
             ..step
         })?;
         let step = self.writer.last_step();
-        self.writer.event(
-            "call",
-            json!({
-                "tool": ready.tool, "step": step, "outcome": error.map_or("ok", CallErrorKind::as_str),
-                "took_ms": u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX),
-            }),
-        );
+        let took_ms = u64::try_from(outcome.duration.as_millis()).unwrap_or(u64::MAX);
+        self.writer.call_event(json!({
+            "tool": ready.tool, "step": step, "outcome": error.map_or("ok", CallErrorKind::as_str), "took_ms": took_ms,
+        }));
         Ok(answered)
     }
 
@@ -225,8 +222,17 @@ impl Writer {
         let failure_code = error.map(|kind| kind.as_str().to_owned());
         let answered = self.push_result(key, call, text, body, |step| JournalStep { failure_code, ..step })?;
         let step = self.last_step();
-        self.event("call", json!({ "tool": call.name, "step": step, "outcome": outcome }));
+        self.call_event(json!({ "tool": call.name, "step": step, "outcome": outcome }));
         Ok(answered)
+    }
+
+    /// Adds the event of a recorded call. `early`: in a session, the reply that makes the call still streams, and a
+    /// chat shows the result after it.
+    fn call_event(&mut self, mut data: Value) {
+        if self.so_far.is_some() {
+            data["early"] = true.into();
+        }
+        self.event("call", data);
     }
 
     /// Number of the step that was added last.

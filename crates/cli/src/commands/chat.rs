@@ -1,7 +1,7 @@
 //! `longhaul chat AGENT`: talks to an agent in a session.
 
 use std::{
-    io::{IsTerminal as _, Write as _},
+    io::IsTerminal as _,
     path::{Path, PathBuf},
 };
 
@@ -14,6 +14,7 @@ use super::files::upload;
 use crate::{
     client::{Client, Event},
     suggest::{self, Kind},
+    turn_text::{TextChange, TurnText},
 };
 
 /// Talk to an agent; each line is a message
@@ -130,6 +131,7 @@ async fn say(
         Ok(events) => events,
         Err(error) => return Err(suggest::nearest(client, Kind::Agent, agent, error).await.into()),
     };
+    let mut printer = Printer { text: TurnText::default(), is_live: std::io::stdout().is_terminal() };
     while let Some(event) = events.next().await {
         if let Some(id) = event.body["session_id"].as_str() {
             *session = Some(id.to_owned());
@@ -137,7 +139,7 @@ async fn say(
         if context.json {
             output::json_line(&json!({ "event": event.kind, "data": event.body }));
         } else {
-            show(&event)?;
+            printer.show(&event);
         }
         if event.kind == "done" {
             let is_answered = event.body["stop_reason"] == "end_turn";
@@ -147,21 +149,46 @@ async fn say(
     anyhow::bail!("the stream ended before the agent's turn; the message is kept, and its answer is in the session")
 }
 
-fn show(event: &Event) -> anyhow::Result<()> {
-    let text = |name: &str| event.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    match event.kind.as_str() {
-        "delta" => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(text("text").as_bytes())?;
-            out.flush()?;
+/// Prints a stream. Text of a turn that may be void by its end is printed at once on a terminal only.
+struct Printer {
+    text: TurnText,
+    is_live: bool,
+}
+
+impl Printer {
+    fn show(&mut self, event: &Event) {
+        let text = |name: &str| event.body.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        if self.text.is_begun_by(event) {
+            self.finish();
         }
-        "tool_use" => output::note(format!("  {} {}", text("tool"), event.body["input"])),
-        "tool_result" => output::note(format!("  {} → {}", text("tool"), text("output"))),
-        "approval_request" => output::note("  waits for a decision: longhaul approvals"),
-        "retry" => output::note("  retries"),
-        "error" => output::note(format!("  failed: {} ({})", text("message"), text("code"))),
-        "done" => output::line(""),
-        _ => {}
+        match self.text.take(event) {
+            TextChange::Added(more) if self.is_live => output::text(&more),
+            TextChange::Instead(whole) if self.is_live => {
+                output::line("");
+                output::note("  this text is void, and written again:");
+                output::text(&whole);
+            }
+            TextChange::Added(_) | TextChange::Instead(_) | TextChange::None => {}
+        }
+        if matches!(event.kind.as_str(), "tool_use" | "tool_result" | "approval_request" | "error" | "done") {
+            self.finish();
+        }
+        match event.kind.as_str() {
+            "tool_use" => output::note(format!("  {} {}", text("tool"), event.body["input"])),
+            "tool_result" => output::note(format!("  {} → {}", text("tool"), text("output"))),
+            "approval_request" => output::note("  waits for a decision: longhaul approvals"),
+            "retry" => output::note("  retries"),
+            "error" => output::note(format!("  failed: {} ({})", text("message"), text("code"))),
+            "done" => output::line(""),
+            _ => {}
+        }
     }
-    Ok(())
+
+    /// Prints what is held back of the turn.
+    fn finish(&mut self) {
+        let text = self.text.finish();
+        if !self.is_live {
+            output::text(&text);
+        }
+    }
 }

@@ -3,9 +3,12 @@
 use anyhow::Context as _;
 use longhaul_command::{Exit, output};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::client::{Client, Event};
+use crate::{
+    client::{Client, Event},
+    turn_text::TurnText,
+};
 
 const AGENT: &str = "catalogue-desk";
 const MESSAGE: &str = "Please rename KI-201 to \"Copper pot, 18 cm\".";
@@ -18,13 +21,14 @@ pub(super) async fn talk(client: &Client) -> anyhow::Result<Exit> {
     output::line(format!("\nA chat with {AGENT}, which asks before it changes anything:\n"));
     output::said("you", MESSAGE);
     let mut events = client.chat(AGENT, &json!({ "message": MESSAGE })).await?;
-    let mut reply = String::new();
+    let mut reply = TurnText::default();
     while let Some(event) = events.next().await {
         let text = |name: &str| event.body[name].as_str().unwrap_or_default();
+        if reply.is_begun_by(&event) {
+            say(&mut reply);
+        }
+        reply.take(&event);
         match event.kind.as_str() {
-            "delta" => reply.push_str(text("text")),
-            // The text of the turn is void, and the turn is asked for again.
-            "retry" => reply.clear(),
             "tool_use" => {
                 say(&mut reply);
                 output::said("calls", &format!("{} {}", text("tool"), event.body["input"]));
@@ -50,16 +54,15 @@ pub(super) async fn talk(client: &Client) -> anyhow::Result<Exit> {
 /// Approves the exact call that is shown, by its hash.
 async fn approve(client: &Client, event: &Event) -> anyhow::Result<()> {
     let id = event.body["id"].as_str().context("the request has no id")?;
-    let shown: Value = client.get(&format!("/v1/approvals/{id}")).await?;
-    let decision = json!({ "decision": "approve", "hash": shown["hash"] });
+    let decision = json!({ "decision": "approve", "hash": event.body["hash"] });
     client.send(client.request(Method::POST, &format!("/v1/approvals/{id}/decision")).json(&decision)).await?;
     Ok(())
 }
 
 /// Prints what the agent has said since the last line.
-fn say(reply: &mut String) {
-    if !reply.is_empty() {
-        output::said("agent", reply);
-        reply.clear();
+fn say(reply: &mut TurnText) {
+    let text = reply.finish();
+    if !text.is_empty() {
+        output::said("agent", &text);
     }
 }

@@ -102,6 +102,32 @@ impl Store {
         Ok(event.fetch_optional(&self.pool).await?)
     }
 
+    /// Steps of the results that were recorded before their turn, whose event is number `turn`: of calls that ended
+    /// while the reply streamed.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn early_results(&self, id: ExecutionId, turn: i32) -> Result<Vec<i32>, StoreError> {
+        let steps = sqlx::query_scalar!(
+            r#"
+            select (data ->> 'step')::int as "step!" from events
+            where execution_id = $1 and seq < $2 and kind = 'call' and data ->> 'early' = 'true' and data ? 'step'
+                and seq > coalesce(
+                    (
+                        select seq from events
+                        where execution_id = $1 and seq < $2 and kind = 'turn'
+                        order by seq desc limit 1
+                    ),
+                    0
+                )
+            order by seq
+            "#,
+            id.0,
+            turn,
+        );
+        Ok(steps.fetch_all(&self.pool).await?)
+    }
+
     /// Returns true if the execution exists within `reach`.
     ///
     /// # Errors

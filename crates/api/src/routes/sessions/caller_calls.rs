@@ -1,7 +1,7 @@
 //! Frames of calls that the caller runs. Such a call has one `tool_use`, when its result is awaited: then its arguments
 //! are final and an approval is given. A call that ends before that has it with its result.
 
-use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind};
+use longhaul_shared::domain::{ExecutionId, RequestKind};
 use longhaul_store::{
     history::{
         events::Event,
@@ -15,7 +15,8 @@ use serde_json::Value;
 use super::{
     caller_tools::CallerTools,
     frame_data::ToolUseFrame,
-    frames::{Frame, Hiding, calls_of, results_of, step_of, tool_use},
+    frames::{Frame, Hiding, calls_of, results_of, step_of, tool_use, turn_of},
+    requests::request_of,
 };
 use crate::{
     error::{ApiError, ApiResult},
@@ -31,17 +32,18 @@ impl CallerTools {
         (scope, execution): (&TenantScope, ExecutionId),
         event: &Event,
     ) -> ApiResult<Option<Frame>> {
-        let Some(request) = request_of(state, scope, event).await? else { return Ok(None) };
+        let Some(request) = request_of(state, scope, (event, RequestKind::ToolCall)).await? else { return Ok(None) };
         let turn = state.store.last_turn(execution, event.seq).await?;
-        pending_use(&request, number(turn.as_ref()), None).map(Some)
+        pending_use(&request, turn.as_ref().and_then(turn_of), None).map(Some)
     }
 
-    /// The frame of a call that ended and never waited for the caller; `result` is its step.
+    /// The frame of a call that ended and never waited for the caller; `result` is its step. Its turn is the last one
+    /// before the event `before`.
     pub(super) async fn unannounced(
         &self,
         state: &ApiState,
         execution: ExecutionId,
-        (event, result): (&Event, &RecordedStep),
+        (before, result): (i32, &RecordedStep),
         hiding: &Hiding,
     ) -> ApiResult<Option<Frame>> {
         let results = results_of(result)?;
@@ -50,13 +52,13 @@ impl CallerTools {
         if asked.iter().any(|request| request.kind == RequestKind::ToolCall) {
             return Ok(None);
         }
-        let Some(turn) = state.store.last_turn(execution, event.seq).await? else { return Ok(None) };
+        let Some(turn) = state.store.last_turn(execution, before).await? else { return Ok(None) };
         let Some(step) = step_of(&turn) else { return Ok(None) };
         let Some(step) = state.store.list_steps(execution, step - 1, 1, Bodies::Read).await?.pop() else {
             return Ok(None);
         };
         let call = calls_of(&step)?.into_iter().find(|call| call.id == call_id);
-        Ok(call.map(|call| tool_use(&call, number(Some(&turn)), hiding)))
+        Ok(call.map(|call| tool_use(&call, turn_of(&turn), hiding)))
     }
 }
 
@@ -67,15 +69,8 @@ pub(super) fn is_call_of_caller(event: &Event) -> bool {
 
 /// The frame of a call below the execution in its tree. Its result is posted to the execution that made the call.
 pub(super) async fn pending_below(state: &ApiState, scope: &TenantScope, event: &Event) -> ApiResult<Option<Frame>> {
-    let Some(request) = request_of(state, scope, event).await? else { return Ok(None) };
+    let Some(request) = request_of(state, scope, (event, RequestKind::ToolCall)).await? else { return Ok(None) };
     pending_use(&request, None, Some(request.execution_id.to_string())).map(Some)
-}
-
-/// The request that an event is about, if it still exists.
-async fn request_of(state: &ApiState, scope: &TenantScope, event: &Event) -> ApiResult<Option<HumanRequest>> {
-    let id = event.data.as_ref().and_then(|data| data["id"].as_str()?.parse::<HumanRequestId>().ok());
-    let Some(id) = id else { return Ok(None) };
-    Ok(state.store.get_request(scope, RequestKind::ToolCall, id).await?)
 }
 
 fn pending_use(request: &HumanRequest, turn: Option<u32>, execution_id: Option<String>) -> ApiResult<Frame> {
@@ -91,9 +86,4 @@ fn pending_use(request: &HumanRequest, turn: Option<u32>, execution_id: Option<S
         execution_id,
     };
     Ok(Frame::new("tool_use", data))
-}
-
-/// Number of the turn that an event is about.
-fn number(turn: Option<&Event>) -> Option<u32> {
-    turn?.data.as_ref()?.get("turn")?.as_u64()?.try_into().ok()
 }

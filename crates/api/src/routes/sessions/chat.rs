@@ -36,8 +36,11 @@ use super::{
     create::{Beginning, begin},
     find,
     frame_data::{AttemptResetFrame, DeltaFrame, DoneFrame, FailureFrame, TokenUsage},
-    frames::{Frame, Hiding, Place, of_call, of_event, of_turn, step_of},
+    frames::{
+        Frame, Hiding, Place, RECORDED, calls_of, is_early, of_call, of_event, of_turn, results_of, step_of, turn_of,
+    },
     messages::{Beyond, Content, Message, submit},
+    requests::request_frame,
 };
 use crate::{
     auth::Principal,
@@ -53,8 +56,6 @@ use crate::{
 
 /// Silence after which a comment keeps the connection open.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// In place of a number of bytes: the turn is recorded, and the reader has it whole.
-const RECORDED: usize = usize::MAX;
 /// Header of the answer that names the session.
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
@@ -74,7 +75,8 @@ pub(crate) struct ChatBody {
 /// Events and the schemas of their `data`: `delta` (`DeltaFrame`), `tool_use` (`ToolUseFrame`), `tool_result`
 /// (`ToolResultFrame`), `attempt_reset` (`AttemptResetFrame`), `status`, `retry`, `sub_agent`, `approval_request` and
 /// `approval_resolved` (`EventFrame`), `error` (`FailureFrame`), and one `done` (`DoneFrame`). A comment follows after
-/// 15 s of silence. With `session_id`, `Last-Event-ID` and the same message the stream resumes.
+/// 15 s of silence. With `session_id`, `Last-Event-ID` and the same message the stream resumes; another message is
+/// refused with that header.
 #[utoipa::path(post, operation_id = "chat", path = "/api/chat/{agent_id}", tag = "sessions", request_body = ref("#/components/schemas/ChatBody"),
     params(("agent_id" = String, Path, description = "Key of the agent"),
         ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
@@ -120,6 +122,11 @@ pub(crate) async fn chat(
             let is_own = state.store.is_in_session(session.id, place.execution).await?;
             if !is_own {
                 return Err(ApiError::NotFound("execution"));
+            }
+            let resumed = state_of(&state, &principal.tenant().into(), place.execution).await?;
+            if !message.content.is_input(&resumed.input) {
+                let reason = "is not the message of `Last-Event-ID`; leave that header out to send another one";
+                return Err(ApiError::invalid("/message", reason));
             }
             Start::Resumed(place)
         }
@@ -322,20 +329,10 @@ impl Chat {
     /// Makes the frames of one event ready.
     async fn push(&mut self, event: &Event) -> ApiResult<()> {
         let frames = match (event.kind.as_str(), step_of(event)) {
-            ("turn", Some(seq)) => {
-                let turn = event.data.as_ref().and_then(|data| data.get("turn")).cloned().unwrap_or_default();
-                self.learn_secrets().await?;
-                let number = turn.as_u64().and_then(|turn| u32::try_from(turn).ok()).unwrap_or_default();
-                let told = if number == self.turn { self.told } else { 0 };
-                // Later pieces of this turn are void.
-                (self.turn, self.told) = (number, RECORDED);
-                match (self.step(seq).await?, &self.hiding) {
-                    (Some(step), Some(hiding)) => of_turn(&step, (number, told), hiding, &self.rules.caller)?,
-                    (_, _) => Vec::new(),
-                }
-            }
-            ("call", Some(seq)) => match self.step(seq).await? {
-                Some(step) => self.of_result(event, &step).await?,
+            ("turn", Some(step)) => self.of_recorded_turn(event, step).await?,
+            ("call", Some(_)) if is_early(event) => Vec::new(),
+            ("call", Some(step)) => match self.step(step).await? {
+                Some(step) => self.of_result(event.seq, &step).await?,
                 None => Vec::new(),
             },
             ("tool_call_pending", _) => self
@@ -348,11 +345,14 @@ impl Chat {
             ("child_request", _) if is_call_of_caller(event) => {
                 pending_below(&self.state, &self.scope, event).await?.into_iter().collect()
             }
+            ("approval_requested" | "question_asked" | "child_request", _) => {
+                request_frame(&self.state, &self.scope, event).await?.into_iter().collect()
+            }
             _ => {
                 let frame = of_event(event);
-                if frame.as_ref().is_some_and(|frame| frame.name == "retry") {
-                    // The turn is asked again: what was written of it is void.
-                    self.told = if self.told == RECORDED { RECORDED } else { 0 };
+                let asks_again = frame.as_ref().is_some_and(|frame| frame.name == "retry");
+                if asks_again && self.told > 0 && self.told != RECORDED {
+                    self.reset(self.turn);
                 }
                 frame.into_iter().collect()
             }
@@ -361,20 +361,49 @@ impl Chat {
         Ok(())
     }
 
-    /// The frames of a call's result. A call that the caller runs may not have been announced yet.
-    async fn of_result(&mut self, event: &Event, step: &RecordedStep) -> ApiResult<Vec<Frame>> {
+    /// The frames of a recorded turn, and of its calls that had ended before.
+    async fn of_recorded_turn(&mut self, event: &Event, step: i32) -> ApiResult<Vec<Frame>> {
+        self.learn_secrets().await?;
+        let number = turn_of(event).unwrap_or_default();
+        let told = if number == self.turn { self.told } else { 0 };
+        // Later pieces of this turn are void.
+        (self.turn, self.told) = (number, RECORDED);
+        let (Some(step), Some(hiding)) = (self.step(step).await?, &self.hiding) else { return Ok(Vec::new()) };
+        let mut frames = of_turn(&step, (number, told), hiding, &self.rules.caller)?;
+        let calls = calls_of(&step)?;
+        if calls.is_empty() {
+            return Ok(frames);
+        }
+        for early in self.state.store.early_results(self.execution, event.seq).await? {
+            let Some(result) = self.step(early).await? else { continue };
+            let is_of_turn = |(id, _): &(String, String)| calls.iter().any(|call| call.id == *id);
+            if results_of(&result)?.iter().any(is_of_turn) {
+                frames.extend(self.of_result(event.seq + 1, &result).await?);
+            }
+        }
+        Ok(frames)
+    }
+
+    /// The frames of a result whose turn is the last one before an event. A call that the caller runs may not have
+    /// been announced yet.
+    async fn of_result(&mut self, before: i32, step: &RecordedStep) -> ApiResult<Vec<Frame>> {
         self.learn_secrets().await?;
         let first = match &self.hiding {
-            Some(hiding) => self.rules.caller.unannounced(&self.state, self.execution, (event, step), hiding).await?,
+            Some(hiding) => self.rules.caller.unannounced(&self.state, self.execution, (before, step), hiding).await?,
             None => None,
         };
         Ok(first.into_iter().chain(of_call(step)?).collect())
     }
 
+    /// Makes the frames of one event ready, but for those that the reader has. Text stands before the numbered frames.
     fn send(&mut self, seq: i32, frames: Vec<Frame>) {
-        for (index, frame) in frames.into_iter().enumerate() {
-            let place = Place { execution: self.execution, seq, frame: index + 1 };
-            if (place.seq, place.frame) > (self.skip.seq, self.skip.frame) || self.skip.frame == 0 {
+        let mut number = 0;
+        for frame in frames {
+            number += usize::from(frame.is_numbered());
+            let is_text_behind = !frame.is_numbered() && seq == self.skip.seq;
+            let is_new = (seq, number) > (self.skip.seq, self.skip.frame) && !is_text_behind;
+            if is_new || self.skip.frame == 0 {
+                let place = Place { execution: self.execution, seq, frame: number };
                 self.ready.push_back(frame.encode(self.session, place));
             }
         }

@@ -1,5 +1,6 @@
-//! Events of an execution as the frames of a chat. Every frame but `delta` has an id, `<execution>.<event>.<frame>`,
-//! from which a stream resumes.
+//! Events of an execution as the frames of a chat. Every frame but `delta` and `attempt_reset` has an id,
+//! `<execution>.<event>.<frame>`, from which a stream resumes. Ids and order depend on the record alone: a live reader,
+//! a late one and one that resumes get the same frames.
 
 use std::str::FromStr;
 
@@ -12,9 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::{
     caller_tools::CallerTools,
-    frame_data::{DeltaFrame, EventFrame, ToolResultFrame, ToolUseFrame},
+    frame_data::{AttemptResetFrame, DeltaFrame, EventFrame, ToolResultFrame, ToolUseFrame},
 };
 use crate::error::{ApiError, ApiResult};
+
+/// In place of a number of bytes: the turn is recorded, and the reader has it whole.
+pub(super) const RECORDED: usize = usize::MAX;
 
 /// Place in a chat's stream: frames after frame `frame` of event `seq`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +59,18 @@ impl Frame {
         }
     }
 
-    /// The frame on the wire. Text under way has no id: it is no history.
+    /// True if the frame has an id. Text has none: readers get it in different pieces.
+    pub(super) fn is_numbered(&self) -> bool {
+        !matches!(self.name, "delta" | "attempt_reset")
+    }
+
+    /// The frame on the wire.
     pub(super) fn encode(mut self, session: SessionId, place: Place) -> SseEvent {
         self.data.insert("session_id".into(), json!(session));
         self.data.insert("seq".into(), json!(place.seq));
+        let is_numbered = self.is_numbered();
         let event = SseEvent::default().event(self.name).data(Value::Object(self.data).to_string());
-        if matches!(self.name, "delta" | "attempt_reset") {
-            return event;
-        }
-        event.id(format!("{}.{}.{}", place.execution, place.seq, place.frame))
+        if is_numbered { event.id(format!("{}.{}.{}", place.execution, place.seq, place.frame)) } else { event }
     }
 }
 
@@ -85,6 +92,11 @@ impl Hiding {
 /// Number of the step that an event is about.
 pub(super) fn step_of(event: &Event) -> Option<i32> {
     event.data.as_ref()?.get("step")?.as_i64()?.try_into().ok()
+}
+
+/// Number of the turn that an event is about.
+pub(super) fn turn_of(event: &Event) -> Option<u32> {
+    event.data.as_ref()?.get("turn")?.as_u64()?.try_into().ok()
 }
 
 /// The frame that announces a call.
@@ -131,7 +143,13 @@ pub(super) fn results_of(step: &RecordedStep) -> ApiResult<Vec<(String, String)>
     Ok(all)
 }
 
-/// The frames of a recorded turn: its text from `told` bytes on, then its calls, but for those of `caller`.
+/// True for the result of a call that ended while its reply still streamed: it is shown with its turn.
+pub(super) fn is_early(event: &Event) -> bool {
+    event.data.as_ref().is_some_and(|data| data["early"] == true)
+}
+
+/// The frames of a recorded turn: its text from `told` bytes on, then its calls, but for those of `caller`. A reader
+/// that was told something else drops it.
 ///
 /// # Errors
 /// The step cannot be read.
@@ -144,8 +162,16 @@ pub(super) fn of_turn(
     let mut frames = Vec::new();
     for stored in &step.appends {
         let Message::Assistant { text, calls, .. } = message(stored)? else { continue };
-        if let Some(rest) = text.get(told..).filter(|rest| !rest.is_empty()) {
-            frames.push(Frame::new("delta", DeltaFrame { text: rest.to_owned(), turn, offset: told }));
+        let told = if told == RECORDED { text.len() } else { told };
+        let (offset, rest) = match text.get(told..) {
+            Some(rest) => (told, rest),
+            None => {
+                frames.push(Frame::new("attempt_reset", AttemptResetFrame { turn }));
+                (0, text.as_str())
+            }
+        };
+        if !rest.is_empty() {
+            frames.push(Frame::new("delta", DeltaFrame { text: rest.to_owned(), turn, offset }));
         }
         let own = calls.iter().filter(|call| !caller.has(&call.name));
         frames.extend(own.map(|call| tool_use(call, Some(turn), hiding)));

@@ -12,7 +12,7 @@ use longhaul_store::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
@@ -50,6 +50,21 @@ pub(crate) struct MessageBody {
 pub(crate) enum Content {
     Text(#[schemars(length(min = 1), regex(pattern = NO_NUL))] String),
     Parts(#[schemars(length(min = 1, max = MAX_PARTS))] Vec<InputPart>),
+}
+
+impl Content {
+    /// The input of the execution that answers the message.
+    fn input(&self) -> Value {
+        match self {
+            Self::Text(text) => json!({ "prompt": text }),
+            Self::Parts(parts) => json!({ "messages": [{ "role": "user", "content": parts }] }),
+        }
+    }
+
+    /// True if an execution with this input answers the message.
+    pub(super) fn is_input(&self, input: &RawValue) -> bool {
+        serde_json::from_str::<Value>(input.get()).is_ok_and(|input| input == self.input())
+    }
 }
 
 /// A part of a message.
@@ -242,10 +257,7 @@ async fn plan(
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
     check_web_search(&runnable.agent, state.options.web_search)?;
     let hash = hash(session.id, &content);
-    let input = match &content {
-        Content::Text(text) => json!({ "prompt": text }),
-        Content::Parts(parts) => json!({ "messages": [{ "role": "user", "content": parts }] }),
-    };
+    let input = content.input();
     let violations: Vec<Violation> = schema::violations(&runnable.input, &input, "/message").await?;
     if !violations.is_empty() {
         return Err(ApiError::InvalidInput(violations));

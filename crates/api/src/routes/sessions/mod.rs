@@ -11,6 +11,7 @@ pub(crate) mod frame_data;
 mod frames;
 pub(crate) mod messages;
 pub(crate) mod read;
+mod requests;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use longhaul_shared::domain::SessionId;
