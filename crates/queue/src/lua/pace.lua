@@ -45,11 +45,11 @@ local function grown(s, base, at, hold, step)
 end
 
 local WINDOW_HOLD = 3
--- A rate is raised no further than a quarter over what was really asked for: more would be no proof, but a burst later.
+-- A rate is raised no further than to half as much again as was really asked for: more would be no proof, but a burst later.
 local function flow_of(s) return s.flow * math.exp(-math.max(0, s.now - s.flow_at)) end
 local function pace_of(s)
   if s.rate <= 0 then return 0 end
-  return math.max(s.rate, math.min(grown(s, s.rate, s.rate_at, s.hold, s.step * s.rate), 1.25 * flow_of(s) + 1))
+  return math.max(s.rate, math.min(grown(s, s.rate, s.rate_at, s.hold, s.step * s.rate), 1.5 * flow_of(s) + 1))
 end
 local function window_of(s)
   if s.window <= 0 then return 0 end

@@ -13,7 +13,10 @@ local now, room = s.now, ANY
 local at_once, window, pace = number(ARGV[2]), window_of(s), pace_of(s)
 local most = at_once > 0 and window > 0 and math.min(at_once, window) or math.max(at_once, window)
 if most > 0 then room = math.max(0, most - running_of(s)) end
-if pace > 0 then room = math.min(room, math.max(0, (AHEAD - math.max(0, s.r - now)) * pace)) end
+if pace > 0 then
+  -- However slow the pace is, a call that may begin now is let go.
+  room = math.min(room, math.max(s.r <= now and 1 or 0, (AHEAD - math.max(0, s.r - now)) * pace))
+end
 if s.shut > now + AHEAD then room = 0 end
 if ARGV[3] == '1' and (pace > 0 or window > 0) then
   s.bound = now
