@@ -136,8 +136,10 @@ pub struct Message {
     pub number: u8,
     /// True if its cancellation was requested.
     pub cancel: bool,
-    /// True if a later message withdrew it.
+    /// True if a later message withdrew it before it was answered.
     pub is_withdrawn: bool,
+    /// True if it ended with an answer.
+    pub is_answered: bool,
     /// The message that had the turn when this one arrived, if its policy stops that.
     pub stops: Option<u8>,
 }
@@ -170,7 +172,14 @@ impl State {
     /// The first state: a new session.
     #[must_use]
     pub fn first(scenario: &Scenario) -> Self {
-        let message = Message { status: Status::Unsent, number: 0, cancel: false, is_withdrawn: false, stops: None };
+        let message = Message {
+            status: Status::Unsent,
+            number: 0,
+            cancel: false,
+            is_withdrawn: false,
+            is_answered: false,
+            stops: None,
+        };
         Self {
             messages: vec![message; scenario.messages.len()],
             running: None,

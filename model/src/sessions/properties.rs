@@ -57,7 +57,7 @@ fn policy_holds(machine: &Machine, state: &State, at: u8) -> bool {
     if policy == Policy::Reject && status == Status::Queued {
         return false;
     }
-    stops
-        .map(|stopped| state.message(stopped))
-        .is_none_or(|stopped| stopped.cancel && (policy != Policy::Rollback || stopped.is_withdrawn))
+    stops.map(|stopped| state.message(stopped)).is_none_or(|stopped| {
+        stopped.cancel && (policy != Policy::Rollback || stopped.is_withdrawn || stopped.is_answered)
+    })
 }

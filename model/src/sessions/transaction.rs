@@ -250,7 +250,12 @@ impl Transaction {
             row.is_withdrawn |= is_withdrawn;
         }
         if let Some(ended) = commit.ends {
-            state.message_mut(ended).status = Status::Ended;
+            let row = state.message_mut(ended);
+            row.status = Status::Ended;
+            if matches!(self.task, Task::End(_)) {
+                // Its reader was told the answer, so it is remembered.
+                (row.is_answered, row.is_withdrawn) = (true, false);
+            }
             state.left_behind = state.left_behind.filter(|left| *left != ended).or(commit.leaves.then_some(ended));
         }
         if let Some(turn) = commit.turn {
@@ -274,7 +279,8 @@ impl Transaction {
         let status = if seen.is_none() { Status::Runnable } else { Status::Queued };
         // An execution that has ended, and whose turn is about to pass on, has nothing to stop.
         let stopped = seen.filter(|seen| policy.stops() && state.message(*seen).status != Status::Ended);
-        *state.message_mut(own) = Message { status, number, cancel: false, is_withdrawn: false, stops: stopped };
+        *state.message_mut(own) =
+            Message { status, number, cancel: false, is_withdrawn: false, is_answered: false, stops: stopped };
         if seen.is_none() {
             state.running = Some(own);
         }
