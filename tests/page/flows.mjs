@@ -347,9 +347,9 @@ export const namesFlows = {
     const inner = (name) => ({ type: "object", properties: JSON.parse(`{"${name}":${JSON.stringify(INHERITED)}}`) });
     properties.constructor.properties.prototype = INHERITED;
     properties.deep = inner("__proto__");
-    properties.inherited = { $ref: "#/__proto__" };
+    properties.inherited = { $ref: "#/properties/__proto__" };
     const input_schema = { type: "object", properties };
-    await api.put("/v1/definitions/names", { key: "names", agent_key: "support", input_schema });
+    await api.put("/v1/definitions/names", { key: "names", name: "Names", agent_key: "support", input_schema });
     const wrote = [];
     const note = (request) => request.method() === "GET" || wrote.push(request);
     page.on("request", note);
@@ -367,7 +367,7 @@ export const namesFlows = {
     await page.waitForURL(/\/executions\/[0-9a-f-]+$/);
     assert.equal(wrote.length, 1);
     const { input } = JSON.parse(wrote[0].postData());
-    assert.deepEqual(Object.keys(input).sort(), [...NAMES, "deep"].sort(), "names are members, also with dots");
+    assert.deepEqual(Object.keys(input).sort(), [...NAMES, "deep", "inherited"].sort(), "names are members, also with dots");
     page.off("request", note);
   },
 
@@ -379,7 +379,7 @@ export const namesFlows = {
     const self = { type: "object", properties: { next: { $ref: "#" }, name: { type: "string" } } };
     const schemas = { deep: { ...level(0), $defs }, wide: { type: "object", properties: wide }, self };
     for (const [name, input_schema] of Object.entries(schemas)) {
-      await api.put(`/v1/definitions/${name}`, { key: name, agent_key: "support", input_schema });
+      await api.put(`/v1/definitions/${name}`, { key: name, name, agent_key: "support", input_schema });
       const began = Date.now();
       await page.goto(`/new?definition=${name}`);
       await page.locator("#fields [name], #raw textarea:enabled").first().waitFor();

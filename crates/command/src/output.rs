@@ -1,7 +1,7 @@
 //! All output of the program: results to standard output, messages to standard error.
 //!
-//! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure. Texts of models, callers and tenants
-//! cannot steer the terminal: control characters, and those that hide or turn text, are written as codes.
+//! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure. Texts of models, callers and
+//! tenants cannot steer the terminal: control characters, and those that hide or turn text, are written as codes.
 
 #![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
 

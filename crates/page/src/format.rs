@@ -1,7 +1,10 @@
 //! Filters and functions of the templates: times, durations, amounts, links.
 
 use chrono::{DateTime, Datelike, Days, Utc};
-use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_shared::{
+    clock::{Clock, SystemClock},
+    visible,
+};
 use minijinja::{Environment, Value, value::ValueKind};
 use url::form_urlencoded;
 

@@ -182,7 +182,7 @@ async fn rotation_gives_no_second_pair_of_eyes() {
     assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
 }
 
-/// A schedule's writer does not approve what runs from it, whoever runs it.
+/// A schedule's writer does not approve what runs from it, also when another key runs it.
 #[tokio::test]
 async fn writer_of_a_schedule_may_not_approve_its_runs() {
     let desk = Desk::open().await;

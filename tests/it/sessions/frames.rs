@@ -1,6 +1,7 @@
 //! The frames of a chat are a view of the record: every reader gets the same ones, in the conversation's order.
 
 use longhaul_sdk::{AgentSpec, ToolEffect};
+use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Gate, ev_call, ev_gate, ev_text, reply_events, reply_text};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -74,8 +75,9 @@ async fn every_reader_gets_the_same_frames() {
             0 => reply_events([
                 ev_text("Let me see. "),
                 ev_call("look", "look", &json!({ "value": 1 })),
-                ev_gate(&gates.0),
+                // A call is complete when the next one begins.
                 ev_call("pay", "pay", &json!({ "value": { "secret": "hidden", "amount": 7 } })),
+                ev_gate(&gates.0),
                 ev_call("locate", "locate", &json!({ "value": 2 })),
                 ev_call("spawn", "spawn_sub_agent", &json!({ "tasks": tasks })),
             ]),
@@ -101,7 +103,8 @@ async fn every_reader_gets_the_same_frames() {
     assert_eq!(asked["arguments"], json!({ "value": { "secret": "[redacted]", "amount": 7 } }));
     let decision = json!({ "decision": "approve", "hash": asked["hash"] });
     let path = format!("/v1/approvals/{}/decision", asked["id"].as_str().unwrap());
-    assert_eq!(service.api.acme.post(&path, &decision).await.status, 200);
+    let approver = service.api.caller("acme", Scope::ALL).await;
+    assert_eq!(approver.post(&path, &decision).await.status, 200);
     live.until("\"pending\":true").await;
     let call = live.events();
     let call = find(&call, "tool_use", "locate");

@@ -336,7 +336,7 @@ impl Advance<'_> {
             return Err(StoreError::Conflict("an execution of the same id exists".into()));
         }
         if let Some(author) = self.schedule.submitted_by.filter(|author| Some(*author) != execution.submitted_by) {
-            // Somebody else runs what the schedule's author wrote.
+            // Another key runs what the schedule's author wrote.
             sqlx::query!(
                 "update execution_payloads set authors = array[$2::uuid] where execution_id = $1",
                 execution.id.0,

@@ -5,7 +5,10 @@ use longhaul_store::{history::events::Event, human_requests::HumanRequest, tenan
 use serde_json::{Value, json};
 
 use super::frames::{Frame, of_event};
-use crate::{error::ApiResult, routes::human_requests::view::raw, state::ApiState};
+use crate::{
+    error::{ApiError, ApiResult},
+    state::ApiState,
+};
 
 /// The frame of an event that tells of a request. An approval has its `hash`, and its `arguments` with the secrets
 /// hidden; a question has its text and the schema of the answer.
@@ -24,7 +27,8 @@ pub(super) async fn request_frame(state: &ApiState, scope: &TenantScope, event: 
         RequestKind::Approval | RequestKind::ToolCall => {
             frame.data.insert("hash".into(), json!(hex::encode(request.hash)));
             if let Some(arguments) = request.visible(&request.arguments) {
-                frame.data.insert("arguments".into(), serde_json::to_value(raw(arguments.as_bytes())?)?);
+                let arguments: Value = serde_json::from_str(&arguments).map_err(|_| ApiError::Internal)?;
+                frame.data.insert("arguments".into(), arguments);
             }
         }
     }
