@@ -31,7 +31,9 @@ fn busy_agent() -> AgentSpec {
         "parameters": { "type": "object", "properties": { "value": {} } },
     });
     own.tools.push(serde_json::from_value(by_caller).unwrap());
-    own.tools.push(serde_json::from_value(json!({ "name": "spawn_sub_agent" })).unwrap());
+    own.tools.push(
+        serde_json::from_value(json!({ "name": "spawn_sub_agent", "settings": { "agents": ["child"] } })).unwrap(),
+    );
     own.approvals = serde_json::from_value(json!({
         "rules": [{ "tool": "pay", "access": "ask" }], "redact": { "pay": ["/value/secret"] },
     }))
@@ -67,7 +69,7 @@ async fn every_reader_gets_the_same_frames() {
     let (early, second) = (Gate::new(), Gate::new());
     let gates = (early.clone(), second.clone());
     service.fleet.llm.answer_with(move |request| {
-        if request.last_text().contains("task-") {
+        if request.last_said().starts_with("task-") {
             return reply_text("found");
         }
         let tasks = ["task-1", "task-2"].map(|task| json!({ "agent": "child", "prompt": task }));
