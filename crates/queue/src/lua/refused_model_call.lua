@@ -49,7 +49,7 @@ if is_rate then
       local is_measured = now - s.rate_at >= AVERAGED and served_of(s) > 0
       local allowed = is_measured and served_of(s) or pace * (1 - share)
       s.rate = math.max(0.05, math.min(pace * (1 - LEAST), math.max(pace * (1 - MOST), allowed)))
-      s.hold, s.step = math.max(1.5, 1.5 * stated), 0.03
+      s.hold, s.step = math.max(2, 2 * stated), 0.02
     end
     s.rate_at, s.tried, s.lost = now, 0, 0
   end
