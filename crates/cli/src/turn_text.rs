@@ -1,7 +1,5 @@
 //! The text of the turn that a chat's stream is about, joined from its pieces.
 
-use serde_json::Value;
-
 use crate::client::Event;
 
 /// Text of one turn.
@@ -72,7 +70,7 @@ impl TurnText {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

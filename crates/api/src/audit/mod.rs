@@ -131,7 +131,6 @@ fn bounded(target: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::visible;
     use longhaul_store::tenants::audit_log::ActorKind;
 
     use super::*;
