@@ -14,15 +14,14 @@ use longhaul_sdk::failure::{FailureClass, FailureCode};
 
 use crate::{
     Store, StoreError,
-    database::batch::{BatchLimits, Batcher, Flushed},
+    database::batch::{Batcher, Flushed},
     executions::lease_state::refused,
-    providers::breakers::{Asking, AskingAttempt, ModelKey},
+    providers::{
+        breakers::{Asking, AskingAttempt, ModelKey},
+        counting::in_groups,
+    },
 };
 use longhaul_shared::telemetry::metrics::StoreBatch;
-
-/// Most failures of one statement: an outage over thousands of calls is a few statements, each well within its
-/// time.
-const MAX_BATCH: usize = 500;
 
 /// A failure that tells something about an endpoint.
 #[derive(Debug, Clone)]
@@ -117,23 +116,10 @@ impl FailureCounter {
     /// Starts counting.
     #[must_use]
     pub fn spawn(store: Store, pauses: Pauses) -> Self {
-        let limits = BatchLimits {
-            what: StoreBatch::ProviderFailure,
-            max_items: MAX_BATCH,
-            // A breaker that another process has locked must not hold up those of other endpoints.
-            lanes: 2,
-            max_waiting: 20_000,
-            // The caller repeats a count that is given up, while it holds its lease.
-            patience: Duration::from_secs(60),
-        };
-        Self(Batcher::spawn(
-            limits,
-            store.trouble.clone(),
-            |_| 0,
-            move |items: Vec<Arc<CallFailure>>| {
-                let store = store.clone();
-                async move { store.count_failures(&items, pauses).await }
-            },
+        Self(in_groups(
+            store,
+            StoreBatch::ProviderFailure,
+            move |store: Store, items: Vec<Arc<CallFailure>>| async move { store.count_failures(&items, pauses).await },
         ))
     }
 

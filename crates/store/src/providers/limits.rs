@@ -6,14 +6,17 @@
 
 use std::{sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::batch::{BatchLimits, Batcher, Flushed},
+    database::batch::{Batcher, Flushed},
     fleet::maintenance::Runnable,
-    providers::breakers::{Asking, AskingAttempt, ModelKey},
+    providers::{
+        breakers::{Asking, AskingAttempt, ModelKey},
+        counting::in_groups,
+    },
 };
 use longhaul_shared::domain::ExecutionId;
 use longhaul_shared::telemetry::metrics::StoreBatch;
@@ -36,9 +39,6 @@ impl RateWait {
         self.give_up_at <= self.now
     }
 }
-
-/// Most items of one statement.
-const MAX_BATCH: usize = 500;
 
 /// A call that an endpoint refused for its limits, or because it is overloaded.
 #[derive(Debug, Clone)]
@@ -78,12 +78,9 @@ impl RefusalCounter {
     /// Starts counting.
     #[must_use]
     pub fn spawn(store: Store) -> Self {
-        let (limits, trouble) = (limits(StoreBatch::ProviderThrottle), store.trouble.clone());
-        let flush = move |items: Vec<Arc<Refusal>>| {
-            let store = store.clone();
-            async move { store.count_refusals(&items).await }
-        };
-        Self(Batcher::spawn(limits, trouble, |_| 0, flush))
+        Self(in_groups(store, StoreBatch::ProviderThrottle, |store: Store, items: Vec<Arc<Refusal>>| async move {
+            store.count_refusals(&items).await
+        }))
     }
 
     /// Counts a refusal; committed when this returns.
@@ -115,7 +112,7 @@ impl PublishedLimits {
         self.at_once.is_some() || self.per_second.is_some()
     }
 
-    /// True if no number differs by more than a tenth.
+    /// True if no number differs by more than a tenth, and no time by more than a second.
     #[must_use]
     pub fn is_near(&self, other: &Self) -> bool {
         let near = |one: Option<f64>, other: Option<f64>| {
@@ -125,6 +122,10 @@ impl PublishedLimits {
         near(self.at_once.map(f64::from), other.at_once.map(f64::from))
             && near(self.per_second, other.per_second)
             && near(self.served_per_second, other.served_per_second)
+            && match (self.closed_until, other.closed_until) {
+                (Some(one), Some(other)) => (one - other).abs() <= TimeDelta::seconds(1),
+                (one, other) => one == other,
+            }
     }
 }
 
@@ -147,12 +148,9 @@ impl RateLine {
     /// Starts the line.
     #[must_use]
     pub fn spawn(store: Store) -> Self {
-        let (limits, trouble) = (limits(StoreBatch::ProviderWait), store.trouble.clone());
-        let flush = move |items: Vec<Arc<RateWaiter>>| {
-            let store = store.clone();
-            async move { store.wait_for_rates(&items).await }
-        };
-        Self(Batcher::spawn(limits, trouble, |_| 0, flush))
+        Self(in_groups(store, StoreBatch::ProviderWait, |store: Store, items: Vec<Arc<RateWaiter>>| async move {
+            store.wait_for_rates(&items).await
+        }))
     }
 
     /// Puts an execution in line. Returns `wake_seq`, and until when it may wait.
@@ -161,18 +159,6 @@ impl RateLine {
     /// The lease is lost, or Postgres is unavailable.
     pub async fn join(&self, waiter: RateWaiter) -> Result<RateWait, StoreError> {
         self.0.submit(waiter).await
-    }
-}
-
-/// Bounds of a group commit about calls.
-fn limits(what: StoreBatch) -> BatchLimits {
-    BatchLimits {
-        what,
-        max_items: MAX_BATCH,
-        lanes: 2,
-        max_waiting: 20_000,
-        // The caller repeats what is given up, while it holds its lease.
-        patience: Duration::from_secs(60),
     }
 }
 
