@@ -7,7 +7,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::Script;
+use redis::{Script, ScriptInvocation};
 use uuid::Uuid;
 
 use super::{QueueError, QueueOptions, keys::Keys, link::SharedLink};
@@ -106,7 +106,7 @@ impl StatedLimit {
     }
 }
 
-/// What an endpoint's headers say of its limits.
+/// The limits of an endpoint, as its headers state them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StatedLimits {
     pub requests: Option<StatedLimit>,
@@ -131,7 +131,7 @@ impl StatedLimits {
     }
 }
 
-/// What answered calls tell.
+/// Facts about an endpoint that answered calls tell.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AnsweredCalls {
     pub count: u32,
@@ -176,7 +176,7 @@ pub struct RefusedCall<'a> {
     pub begun: u32,
 }
 
-/// What is learned of an endpoint.
+/// Limits of an endpoint that the fleet has learned.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct LearnedLimits {
     /// Concurrent calls over the fleet.
@@ -241,12 +241,8 @@ impl ModelCalls {
     /// Requests admission of a call. `None` if Redis does not answer.
     pub async fn take(&self, call: CallAsked<'_>, limits: CallLimits) -> Option<CallPlace> {
         let number = |limit: Option<u32>| limit.unwrap_or_default();
-        let mut invocation = self.take.prepare_invoke();
+        let mut invocation = self.of_endpoint(&self.take, call.endpoint, call.now);
         invocation
-            .key(self.keys.model_rates(call.endpoint))
-            .key(self.keys.model_running(call.endpoint))
-            .key(self.keys.model_places(call.endpoint))
-            .arg(format!("{:.6}", call.now))
             .arg(call.execution.as_bytes())
             .arg(number(limits.requests))
             .arg(number(limits.tokens))
@@ -278,15 +274,8 @@ impl ModelCalls {
     /// Removes ended calls from the set, and learns from those that were answered. Returns false if Redis did not
     /// answer; the calls then expire at their `lost_at`.
     pub async fn ended(&self, endpoint: &str, now: f64, calls: &[CountedCall], answered: &AnsweredCalls) -> bool {
-        let mut invocation = self.end.prepare_invoke();
-        invocation
-            .key(self.keys.model_rates(endpoint))
-            .key(self.keys.model_running(endpoint))
-            .arg(format!("{now:.6}"))
-            .arg(TTL_SECONDS)
-            .arg(answered.count)
-            .arg(answered.estimated)
-            .arg(answered.used);
+        let mut invocation = self.of_endpoint(&self.end, endpoint, now);
+        invocation.arg(TTL_SECONDS).arg(answered.count).arg(answered.estimated).arg(answered.used);
         for stated in [answered.stated.requests, answered.stated.tokens] {
             match stated {
                 Some(of) => invocation.arg(of.limit).arg(of.remaining).arg(of.reset.as_secs_f64()),
@@ -302,12 +291,8 @@ impl ModelCalls {
 
     /// Learns from a refused call. `None` if Redis does not answer.
     pub async fn refused(&self, call: RefusedCall<'_>) -> Option<LearnedLimits> {
-        let mut invocation = self.refused.prepare_invoke();
+        let mut invocation = self.of_endpoint(&self.refused, call.endpoint, call.now);
         invocation
-            .key(self.keys.model_rates(call.endpoint))
-            .key(self.keys.model_running(call.endpoint))
-            .key(self.keys.model_places(call.endpoint))
-            .arg(format!("{:.6}", call.now))
             .arg(call.execution.as_bytes())
             .arg(u8::from(call.is_rate))
             .arg(call.wait.as_secs_f64())
@@ -323,19 +308,24 @@ impl ModelCalls {
     /// The room of an endpoint with `at_once` as its configured limit on concurrent calls. A limit that has a line is
     /// tried for more. `None` if Redis does not answer.
     pub async fn room(&self, endpoint: &str, now: f64, at_once: Option<u32>, has_line: bool) -> Option<CallRoom> {
-        let mut invocation = self.room.prepare_invoke();
-        invocation
-            .key(self.keys.model_rates(endpoint))
-            .key(self.keys.model_running(endpoint))
-            .arg(format!("{now:.6}"))
-            .arg(at_once.unwrap_or_default())
-            .arg(u8::from(has_line))
-            .arg(TTL_SECONDS);
+        let mut invocation = self.of_endpoint(&self.room, endpoint, now);
+        invocation.arg(at_once.unwrap_or_default()).arg(u8::from(has_line)).arg(TTL_SECONDS);
         type Told = (u32, u64, u64, u64, u8, u64);
         let told = self.run(async |connection| invocation.invoke_async::<Told>(connection).await);
         let (calls, window, rate, shut, learns, served) = told.await?;
         let learned = LearnedLimits::read(window, rate, shut);
         Some(CallRoom { calls, learned, learns: learns == 1, served_per_second: served as f64 / 1_000.0 })
+    }
+
+    /// A run of a script over the keys of an endpoint, as of `now`.
+    fn of_endpoint<'a>(&self, script: &'a Script, endpoint: &str, now: f64) -> ScriptInvocation<'a> {
+        let mut invocation = script.prepare_invoke();
+        invocation
+            .key(self.keys.model_rates(endpoint))
+            .key(self.keys.model_running(endpoint))
+            .key(self.keys.model_places(endpoint))
+            .arg(format!("{now:.6}"));
+        invocation
     }
 
     async fn run<T>(

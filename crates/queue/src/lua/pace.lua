@@ -17,7 +17,8 @@
 local function number(text) return tonumber(text) or 0 end
 
 local NAMES = { 'now', 'r', 't', 'rate', 'rate_at', 'hold', 'step', 'tried', 'lost', 'share', 'before', 'window',
-  'window_at', 'refill', 'size', 'ratio', 'shut', 'row', 'answered_at', 'last', 'bound', 'served', 'served_at', 'served_from', 'flow', 'flow_at' }
+  'window_at', 'refill', 'size', 'ratio', 'shut', 'row', 'answered_at', 'last', 'bound', 'served', 'served_at',
+  'served_from', 'flow', 'flow_at' }
 
 local function load(now)
   local values = redis.call('HMGET', KEYS[1], unpack(NAMES))
@@ -45,7 +46,8 @@ local function grown(s, base, at, hold, step)
 end
 
 local WINDOW_HOLD = 3
--- A rate is raised no further than to half as much again as was really asked for: more would be no proof, but a burst later.
+-- A rate is raised no further than to half as much again as was really asked for: more would be no proof, but a burst
+-- later.
 local function flow_of(s) return s.flow * math.exp(-math.max(0, s.now - s.flow_at)) end
 local function pace_of(s)
   if s.rate <= 0 then return 0 end

@@ -30,7 +30,7 @@ local is_silent = now - s.answered_at > SILENCE and (s.row > FEW or running + nu
 
 if is_rate then
   if s.rate == 0 then
-    -- Nothing is known but what one process had begun: more is tried soon, and faster than later.
+    -- One process alone has told of its calls: more is tried soon, and faster than later.
     s.rate, s.rate_at, s.hold, s.step = math.max(1, begun), now, 0.5, 0.1
     s.tried, s.lost = 0, 0
   elseif begun > 0 and now - s.rate_at < EVENT then
@@ -69,7 +69,7 @@ else
   local known = window_of(s)
   s.window, s.window_at = math.max(1, known > 0 and math.min(known, others) or others), now
 end
--- Nothing is answered at all: tried less and less often.
+-- An endpoint that answers nothing is tried less and less often.
 if is_silent then
   s.shut = math.max(s.shut, now + math.min(LONGEST, 0.1 * 2 ^ math.min(s.row - FEW, 20)))
 end
