@@ -250,7 +250,7 @@ impl Memory {
 pub(super) struct Opened<'a> {
     /// The provider's request id.
     pub(super) request_id: Option<String>,
-    /// What the headers say of the endpoint's limits.
+    /// The endpoint's limits, as the headers state them.
     pub(super) stated: StatedLimits,
     /// True if an event stream was requested.
     streams: bool,

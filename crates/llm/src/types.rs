@@ -187,7 +187,7 @@ pub struct ModelReply {
     pub model: Option<String>,
     /// The provider's request id, for support.
     pub request_id: Option<String>,
-    /// What the response's headers say of the endpoint's limits.
+    /// The endpoint's limits, as the response's headers state them.
     pub stated: StatedLimits,
 }
 

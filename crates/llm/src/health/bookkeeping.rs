@@ -174,7 +174,7 @@ impl Health {
     }
 }
 
-/// What an answered call tells of its endpoint.
+/// Facts that an answered call tells of its endpoint.
 fn told_by(reply: &ModelReply, estimated: u64) -> AnsweredCalls {
     let used = reply.usage.input_tokens.unwrap_or_default() + reply.usage.output_tokens.unwrap_or_default();
     AnsweredCalls { count: 1, estimated, used, stated: reply.stated }

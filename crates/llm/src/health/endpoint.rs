@@ -133,7 +133,7 @@ impl Endpoint {
         self.learns.swap(true, Ordering::Relaxed)
     }
 
-    /// Nothing is learned any more.
+    /// Drops all that is learned.
     pub(super) fn forget(&self) {
         self.learns.store(false, Ordering::Relaxed);
         self.at_once.store(0, Ordering::Relaxed);
@@ -172,7 +172,7 @@ impl Endpoint {
         self.served.store((served_per_second * 1_000.0) as u64, Ordering::Relaxed);
     }
 
-    /// What is learned, if it differs from what was published last.
+    /// The learned limits, if they differ from those that were published last.
     pub(super) fn to_publish(&self) -> Option<PublishedLimits> {
         let per_second = |of: &AtomicU64| Some(of.load(Ordering::Relaxed) as f64 / 1_000.0).filter(|rate| *rate > 0.0);
         let limits = PublishedLimits {
@@ -187,6 +187,11 @@ impl Endpoint {
         }
         *published = Some(limits);
         Some(limits)
+    }
+
+    /// The last limits could not be published.
+    pub(super) fn not_published(&self) {
+        *self.published() = None;
     }
 
     fn published(&self) -> MutexGuard<'_, Option<PublishedLimits>> {
@@ -290,7 +295,7 @@ pub(super) struct EndedCall {
     pub(super) endpoint: Arc<Endpoint>,
     /// Absent if Redis does not count it.
     pub(super) call: Option<CountedCall>,
-    /// What it tells, if it was answered.
+    /// Facts that it tells, if it was answered.
     pub(super) answered: AnsweredCalls,
 }
 

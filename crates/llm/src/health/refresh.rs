@@ -70,10 +70,8 @@ impl Health {
 
     async fn refresh_limits(&self, endpoint: &Endpoint) -> Result<(), StoreError> {
         self.room(endpoint).await?;
-        match endpoint.to_publish() {
-            Some(limits) => self.store.publish_limits(&endpoint.key, limits).await,
-            None => Ok(()),
-        }
+        let Some(limits) = endpoint.to_publish() else { return Ok(()) };
+        self.store.publish_limits(&endpoint.key, limits).await.inspect_err(|_| endpoint.not_published())
     }
 
     /// Calls that an endpoint would take soon; takes over what is learned of it. One if Redis is away.
