@@ -400,9 +400,7 @@ impl Chat {
         let mut number = 0;
         for frame in frames {
             number += usize::from(frame.is_numbered());
-            let is_text_behind = !frame.is_numbered() && seq == self.skip.seq;
-            let is_new = (seq, number) > (self.skip.seq, self.skip.frame) && !is_text_behind;
-            if is_new || self.skip.frame == 0 {
+            if (seq, number) > (self.skip.seq, self.skip.frame) || self.skip.frame == 0 {
                 let place = Place { execution: self.execution, seq, frame: number };
                 self.ready.push_back(frame.encode(self.session, place));
             }
