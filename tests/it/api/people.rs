@@ -62,6 +62,15 @@ impl Desk {
         (id, request)
     }
 
+    /// Checks that the reviewer may approve the call, and none of its authors.
+    async fn only_others_approve(&self, request: &HumanRequest, authors: &[&Caller]) {
+        for author in authors {
+            let own = decide(author, request, json!({ "decision": "approve" })).await;
+            assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
+        }
+        assert_eq!(decide(&self.reviewer, request, json!({ "decision": "approve" })).await.status, 200);
+    }
+
     async fn approval(&self) -> (ExecutionId, HumanRequest) {
         self.wait_for(RequestKind::Approval, None, false).await
     }
@@ -153,9 +162,7 @@ async fn submitters_may_not_approve_retries_of_others() {
     assert_eq!(forked.status, 201, "{}", forked.text);
     for claimed in desk.worker.claim(2).await {
         let request = ask(&desk, &claimed, false).await;
-        let own = decide(&both, &request, json!({"decision": "approve"})).await;
-        assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
-        assert_eq!(decide(&desk.reviewer, &request, json!({"decision": "approve"})).await.status, 200);
+        desk.only_others_approve(&request, &[&both]).await;
     }
 }
 
@@ -175,11 +182,7 @@ async fn rotation_gives_no_second_pair_of_eyes() {
     let body = json!({ "definition": "invoice", "input": { "text": "total 12" } });
     assert_eq!(holders[1].post("/v1/executions", &body).await.status, 201);
     let request = ask(&desk, &desk.worker.claim_one().await, false).await;
-    for holder in &holders {
-        let own = decide(holder, &request, json!({ "decision": "approve" })).await;
-        assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
-    }
-    assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
+    desk.only_others_approve(&request, &holders.iter().collect::<Vec<_>>()).await;
 }
 
 /// A schedule's writer does not approve what runs from it, also when another key runs it.
@@ -196,9 +199,7 @@ async fn writer_of_a_schedule_may_not_approve_its_runs() {
     assert_eq!(run.status, 202, "{}", run.text);
     assert_eq!(writer.delete("/v1/schedules/nightly").await.status, 204, "the run keeps its author");
     let request = ask(&desk, &desk.worker.claim_one().await, false).await;
-    let own = decide(&writer, &request, json!({ "decision": "approve" })).await;
-    assert_eq!(own.error(), (403, "self_approval"), "{}", own.text);
-    assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
+    desk.only_others_approve(&request, &[&writer]).await;
 }
 
 /// Requests an approval of a call.
