@@ -16,7 +16,7 @@ pub enum TextChange {
     None,
     /// Text was added at the end.
     Added(String),
-    /// What was told of the turn is void; this is its text instead.
+    /// The text that was told of the turn is void; this is its text instead.
     Instead(String),
 }
 

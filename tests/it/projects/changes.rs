@@ -196,7 +196,7 @@ async fn gate_waits_between_phases_for_a_person() {
     service.check().await;
 }
 
-/// Who put a plan or retried a task wrote what its tasks do, and approves none of their calls.
+/// A key that put a plan or retried a task wrote what its tasks do, and approves none of their calls.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_have_the_authors_of_their_plan() {
     let (model, service) = Model::serve(10).await;

@@ -115,7 +115,7 @@ async fn play(allows: Allows, executions: u32) -> Outcome {
         order += 1;
         events.push(Reverse((micros(at), order, who, event)));
     };
-    // Nothing is known: the rate doubles each quarter of a second until the first refusal.
+    // The rate doubles each quarter of a second until the first refusal.
     let (mut begins, mut next) = (0.0, 0.0);
     for who in 0..executions {
         add(&mut events, next, who, Event::Ask);

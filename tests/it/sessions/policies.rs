@@ -81,7 +81,7 @@ async fn cancelled_queued_message_passes_its_turn_on() {
     assert_eq!(cancelled.status, 200, "{}", cancelled.text);
     gate.open();
     assert_eq!(service.fleet.ended(id_of(&third)).await["status"], "FINISHED");
-    // What was taken back before it was answered is not told to the model.
+    // The message that was taken back before it was answered is not told to the model.
     let said = service.transcript(&session).await;
     assert_eq!(said[1..], ["user: one", "assistant: did one", "user: three", "assistant: did three"]);
     let asked = service.fleet.llm.requests().last().unwrap().body.to_string();

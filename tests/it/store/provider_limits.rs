@@ -114,7 +114,7 @@ async fn closed_endpoint_releases_waiters_at_its_time() {
     assert!(world.store.wake_for_slot(&key(), 5).await.unwrap().is_empty());
     world.shift_clock(29.0).await;
     assert_eq!(world.store.wake_for_slot(&key(), 5).await.unwrap()[0].id, claimed.id);
-    // What is forgotten is not listed any more.
+    // Forgotten limits are not listed any more.
     world.store.publish_limits(&key(), PublishedLimits::default()).await.unwrap();
     assert_eq!(world.store.known_providers().await.unwrap().breakers, []);
     world.check().await;

@@ -410,6 +410,7 @@ async fn concurrent_calls_are_learned_from_refusals() {
                 counter.fetch_add(1, Ordering::SeqCst);
                 return reply_status(429, "too many at once");
             }
+            // A reply takes time, so that calls overlap.
             tokio::time::sleep(Duration::from_millis(100)).await;
             server.fetch_sub(1, Ordering::SeqCst);
             reply_text("{}")

@@ -42,7 +42,7 @@ const GIVE_UP: Duration = Duration::from_secs(300);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LimitsArgs {
-    /// What the provider limits; may be repeated, all when absent
+    /// Limits to measure; may be repeated, all when absent
     #[arg(long = "of", value_enum, value_name = "LIMIT")]
     kinds: Vec<Kind>,
     /// Executions of one call each; twice as many where the limit falls
@@ -56,7 +56,7 @@ pub(super) struct LimitsArgs {
     tenants: bool,
 }
 
-/// What a provider limits.
+/// A kind of limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// 50 calls in each second; a 429 states a second
@@ -265,7 +265,7 @@ async fn retries(caller: &Caller) -> anyhow::Result<u64> {
 }
 
 impl Measured {
-    /// What the provider saw, from the first to the last served call without the begin.
+    /// The calls as the provider saw them, from the first to the last served call without the begin.
     fn of(kind: Kind, provider: &Provider) -> Self {
         let served: Vec<(Duration, bool)> = provider.served.clone();
         let first = served.first().map(|(at, _)| *at).unwrap_or_default();
