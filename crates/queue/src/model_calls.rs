@@ -167,8 +167,6 @@ pub struct RefusedCall<'a> {
     pub is_rate: bool,
     /// Stated wait.
     pub wait: Duration,
-    /// The execution repeats the call after the stated wait.
-    pub returns: bool,
     /// While nothing is learned, the other calls of the fleet in flight, as far as this process knows; then those of
     /// this process that began before.
     pub in_flight: u32,
@@ -298,11 +296,17 @@ impl ModelCalls {
             .arg(call.wait.as_secs_f64())
             .arg(call.in_flight)
             .arg(call.begun)
-            .arg(TTL_SECONDS)
-            .arg(u8::from(call.returns));
+            .arg(TTL_SECONDS);
         let told = self.run(async |connection| invocation.invoke_async::<(u64, u64, u64)>(connection).await);
         let (window, rate, shut) = told.await?;
         Some(LearnedLimits::read(window, rate, shut))
+    }
+
+    /// An execution does not repeat a refused call: nothing is reserved for the end of the stated wait.
+    pub async fn gives_up(&self, endpoint: &str, execution: Uuid) {
+        let mut command = redis::cmd("ZREM");
+        command.arg(self.keys.model_places(endpoint)).arg([&b"after "[..], execution.as_bytes()].concat());
+        self.run(async |connection| command.query_async::<u8>(connection).await).await;
     }
 
     /// The room of an endpoint with `at_once` as its configured limit on concurrent calls. A limit that has a line is

@@ -195,7 +195,6 @@ async fn play(allows: Allows, executions: u32) -> Outcome {
                     is_rate: stated || server.stated().spent_for().is_some(),
                     wait: if stated { Duration::from_secs(1) } else { Duration::ZERO },
                     in_flight: u32::try_from(if is_limited { uncounted } else { server.running }).unwrap(),
-                    returns: true,
                     begun: if is_limited { 0 } else { begun.iter().filter(|begun| at - **begun < 1.0).count() as u32 },
                 };
                 calls.refused(refused).await.unwrap();

@@ -280,6 +280,10 @@ impl Health {
         let is_last = call.route + 1 == routes;
         let patience = self.patience(is_last);
         let stated = error.retry_after();
+        // At once, because more calls begin meanwhile.
+        if let Err(error) = self.learn_refusal(call, stated, patience).await {
+            tracing::warn!(error = %error, "nothing was learned from a throttled model call");
+        }
         let refusal = Refusal { asking: call.asking, key: call.endpoint.key.clone(), id: Uuid::new_v4(), patience };
         let left = match patiently(self.store.trouble(), || self.refusals.count(refusal.clone())).await {
             Ok(left) => left,
@@ -290,20 +294,16 @@ impl Health {
         };
         // With another route, admission goes on with that.
         let may_wait = left.is_some_and(|left| !is_last || left > stated.unwrap_or_default());
-        let returns = waits && may_wait;
-        if let Err(error) = self.learn_refusal(call, stated, patience, returns).await {
-            tracing::warn!(error = %error, "nothing was learned from a throttled model call");
+        if waits && may_wait {
+            return AfterThrottle::Again;
         }
-        if returns { AfterThrottle::Again } else { AfterThrottle::Fail }
+        if stated.is_some() {
+            self.calls.gives_up(&call.endpoint.name, call.asking.id.0).await;
+        }
+        AfterThrottle::Fail
     }
 
-    async fn learn_refusal(
-        &self,
-        call: &Call,
-        stated: Option<Duration>,
-        patience: Duration,
-        returns: bool,
-    ) -> Result<(), StoreError> {
+    async fn learn_refusal(&self, call: &Call, stated: Option<Duration>, patience: Duration) -> Result<(), StoreError> {
         let now = self.now().await?;
         let endpoint = &call.endpoint;
         let others = endpoint.in_flight().saturating_sub(1);
@@ -314,7 +314,6 @@ impl Health {
             now: seconds(now),
             is_rate: stated.is_some(),
             wait: stated.map(|wait| wait.max(MIN_SHUT)).unwrap_or_default(),
-            returns,
             in_flight: if did_learn { endpoint.uncounted() } else { others.saturating_mul(self.live_workers()) },
             begun: if did_learn { 0 } else { endpoint.begun_lately().saturating_sub(1) },
         };

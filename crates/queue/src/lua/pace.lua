@@ -22,17 +22,23 @@ local NAMES = { 'now', 'r', 't', 'rate', 'rate_at', 'hold', 'step', 'tried', 'lo
 
 local function load(now)
   local values = redis.call('HMGET', KEYS[1], unpack(NAMES))
-  local s = {}
-  for i, name in ipairs(NAMES) do s[name] = number(values[i]) end
+  local s = { loaded = {} }
+  for i, name in ipairs(NAMES) do
+    s[name] = number(values[i])
+    s.loaded[name] = s[name]
+  end
   s.now = math.max(s.now, now)
   return s
 end
 
 local function save(s, ttl)
-  local values = {}
+  -- `now` is always written, so that there is a hash to expire.
+  local values = { 'now', string.format('%.6f', s.now) }
   for _, name in ipairs(NAMES) do
-    values[#values + 1] = name
-    values[#values + 1] = string.format('%.6f', s[name])
+    if s[name] ~= s.loaded[name] and name ~= 'now' then
+      values[#values + 1] = name
+      values[#values + 1] = string.format('%.6f', s[name])
+    end
   end
   redis.call('HSET', KEYS[1], unpack(values))
   redis.call('EXPIRE', KEYS[1], ttl)

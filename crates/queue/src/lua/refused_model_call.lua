@@ -10,7 +10,6 @@
 --          that are not in the set
 -- ARGV[6]  calls of the caller's process in the last second that were not refused, if it learns of the limit only now
 -- ARGV[7]  expiry of the keys after their last update, in seconds
--- ARGV[8]  1 if the execution repeats the call after the stated wait
 -- returns  learned concurrent calls, calls per 1,000 seconds, and ms for which the endpoint takes no calls
 -- A rate that broke goes down to what the endpoint answered. Concurrent calls are known exactly: those that are in
 -- flight were not refused.
@@ -58,11 +57,9 @@ if is_rate then
   if not is_known or is_silent or stated > LONG then
     s.shut = math.max(s.shut, now + math.min(stated, MOST_SHUT))
   end
-  if stated > 0 and ARGV[8] == '1' then
+  if stated > 0 then
     redis.call('ZADD', KEYS[3], string.format('%.6f', now + stated), 'after ' .. ARGV[2])
     redis.call('EXPIRE', KEYS[3], ttl)
-  else
-    redis.call('ZREM', KEYS[3], 'after ' .. ARGV[2])
   end
 else
   local others = (is_known and running or 0) + number(ARGV[5])
