@@ -56,3 +56,20 @@ fn shown(template: &str, rendered: Result<String, Error>) -> String {
         "The page cannot be rendered; the log says why.".to_owned()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hidden_characters_are_shown_as_codes() {
+        let values = json!({ "name": "pay \u{202e}001\u{200b}<b>", "arguments": { "to": "A\u{202e}\u{1b}" } });
+        let shown = |source| ENVIRONMENT.render_named_str("t.html", source, value_of(&values)).unwrap();
+        assert_eq!(shown("{{ name }}"), "pay \\u{202e}001\\u{200b}&lt;b&gt;");
+        let exact = shown("{{ arguments | pretty }}").replace("&quot;", "\"");
+        assert!(exact.contains("A\\u202e\\u001b"), "{exact}");
+        assert_eq!(serde_json::from_str::<Json>(&exact).unwrap(), values["arguments"], "edited arguments stay valid");
+    }
+}

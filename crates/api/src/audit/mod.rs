@@ -182,8 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_bounded_and_can_be_stored() {
-        assert_eq!(joined(["a", "b\0c"].into_iter()).as_deref(), Some("a/bc"));
+    fn targets_are_bounded_and_safe_to_show() {
+        assert_eq!(joined(["a", "b\0c"].into_iter()).as_deref(), Some("a/b\\u{0}c"));
+        // Nothing in it steers a terminal or makes up a row.
+        assert_eq!(joined(["x\u{1b}[2J\nFAKE ROW"].into_iter()).as_deref(), Some("x\\u{1b}[2J FAKE ROW"));
         assert_eq!(joined([].into_iter()), None);
         assert_eq!(joined([&*"é".repeat(300)].into_iter()).unwrap().chars().count(), MAX_TARGET);
     }

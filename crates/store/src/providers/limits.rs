@@ -287,3 +287,24 @@ impl Store {
         Ok(Duration::try_from_secs_f64(wait).unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_near_within_a_tenth_and_a_second() {
+        let at = |millis| Some(DateTime::UNIX_EPOCH + TimeDelta::milliseconds(millis));
+        let limits = PublishedLimits { at_once: Some(20), closed_until: at(5_000), ..PublishedLimits::default() };
+        assert!(limits.is_near(&PublishedLimits { at_once: Some(19), closed_until: at(5_900), ..limits }));
+        for other in [
+            PublishedLimits { at_once: Some(17), ..limits },
+            PublishedLimits { at_once: None, ..limits },
+            PublishedLimits { per_second: Some(1.0), ..limits },
+            PublishedLimits { closed_until: at(6_100), ..limits },
+            PublishedLimits { closed_until: None, ..limits },
+        ] {
+            assert!(!limits.is_near(&other) && !other.is_near(&limits), "{other:?}");
+        }
+    }
+}
