@@ -114,8 +114,7 @@ impl Service {
 
     /// Each task has as many executions as it was started times, and its project's numbers are those of its tasks.
     async fn check(&self) {
-        let astray: i64 = sqlx::query_scalar(
-            "select (select count(*) from project_tasks t where t.attempts <> (
+        let astray = "select (select count(*) from project_tasks t where t.attempts <> (
                  select count(*) from executions e where e.project_id = t.project_id and e.metadata ->> 'task' = t.key
              ))
              + (select count(*) from project_tasks t join executions e on e.id = t.execution_id
@@ -133,12 +132,13 @@ impl Service {
                  where e.project_id is not null and (e.depth <> 0 or e.parent_id is not null))
              + (select count(*) from project_tasks t where t.remaining_deps <> (
                  select count(*) from project_tasks d where d.project_id = t.project_id and d.key = any (t.depends_on)
-                     and d.status <> 'completed'))",
-        )
-        .fetch_one(&self.fleet.db.pool)
-        .await
-        .unwrap();
-        assert_eq!(astray, 0, "starts, numbers, phases or dependencies that do not fit their tasks");
+                     and d.status <> 'completed'))";
+        // The end of a task is a reaction to that of its execution.
+        eventually("starts, numbers, phases and dependencies fit their tasks", PATIENCE, async || {
+            let astray: i64 = sqlx::query_scalar(astray).fetch_one(&self.fleet.db.pool).await.unwrap();
+            if astray == 0 { Ok(()) } else { Err(astray) }
+        })
+        .await;
     }
 }
 
