@@ -84,6 +84,7 @@ async fn standings(fleet: &Fleet) -> Value {
 }
 
 const PARKED: &str = "select count(*) from executions where wait_reason = 'provider_down'";
+const FAILED: &str = "select count(*) from executions where failure_code = 'model_request_refused'";
 const FINISHED: &str = "select count(*) from executions where status = 'FINISHED'";
 
 async fn breaker(fleet: &Fleet) -> BreakerRow {
@@ -210,6 +211,26 @@ async fn spent_quota_is_waited_for_until_reset() {
         assert_eq!((&row["status"], &row["retries"]), (&json!("FINISHED"), &json!(0)));
     }
     assert_eq!(fleet.llm.requests().len(), 3);
+    worker.drain().await;
+}
+
+/// A wrong key fails a handful of executions, not all that its worker can claim.
+#[tokio::test]
+async fn refused_key_opens_the_breaker() {
+    let fleet = fleet().await;
+    fleet.llm.answer_with(|_| reply_status(401, "no such key"));
+    let worker = fleet.worker();
+    submit_many(&fleet, 60).await;
+    let moving =
+        "select count(*) from executions where finished_at is null and wait_reason is distinct from 'provider_down'";
+    until_count(&fleet, "each has failed or waits", moving, |moving| moving == 0).await;
+    let failed = until_count(&fleet, "some have failed", FAILED, |failed| failed >= 3).await;
+    assert!(failed <= 30, "{failed} of 60 failed");
+    assert_eq!(breaker(&fleet).await.failure_code.as_deref(), Some("model_request_refused"));
+    // The key is mended at the provider.
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    fleet.advance(Duration::from_secs(300)).await;
+    until_count(&fleet, "the others have finished", FINISHED, |finished| finished == 60 - failed).await;
     worker.drain().await;
 }
 

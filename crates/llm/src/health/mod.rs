@@ -145,10 +145,10 @@ impl Health {
         }
     }
 
-    /// The routes of an agent, its own model first.
+    /// The routes of an agent, its own model first, without those to providers that this worker does not have.
     ///
     /// # Errors
-    /// [`ModelError::UnknownProvider`]: this worker has no such provider.
+    /// [`ModelError::UnknownProvider`]: none is left.
     pub fn routes(&self, models: &Models, spec: &ModelSpec) -> Result<Vec<Route>, ModelError> {
         let route = |spec: ModelSpec| {
             let model = models.get(&spec)?.clone();
@@ -159,7 +159,18 @@ impl Health {
             };
             Ok(Route { endpoint: self.endpoint(key), spec, model })
         };
-        spec.routes().into_iter().map(route).collect()
+        let mut unknown = None;
+        let mut routes = Vec::new();
+        for spec in spec.routes() {
+            match route(spec) {
+                Ok(route) => routes.push(route),
+                Err(error) => unknown = unknown.or(Some(error)),
+            }
+        }
+        match unknown {
+            Some(error) if routes.is_empty() => Err(error),
+            _ => Ok(routes),
+        }
     }
 
     /// A route to a model outside the worker's configuration.
@@ -364,6 +375,8 @@ fn is_outage(error: &ModelError) -> bool {
         | ModelError::StreamCut { .. }
         | ModelError::Server { .. }
         | ModelError::InReply { .. } => true,
+        // The key is refused, or may not do this: what is of the key is the same for all calls with it.
+        ModelError::RequestRefused { answer } => matches!(answer.status, Some(401 | 403)),
         ModelError::RateLimited { .. }
         | ModelError::QuotaExhausted { .. }
         | ModelError::Unproven { .. }
@@ -372,7 +385,6 @@ fn is_outage(error: &ModelError) -> bool {
         | ModelError::Empty
         | ModelError::TooLarge { .. }
         | ModelError::ContextTooLong { .. }
-        | ModelError::RequestRefused { .. }
         | ModelError::Refused { .. }
         | ModelError::InvalidSettings { .. }
         | ModelError::Script { .. }
