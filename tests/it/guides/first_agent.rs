@@ -63,7 +63,7 @@ fn script(blocks: &[Block<'_>]) -> String {
         let text = block.text;
         match (block.info, block.file()) {
             ("sh", _) => script += &format!("{text}\nprintf '\\n%s\\n' '{END}'\n"),
-            ("sh server" | "text", _) => {}
+            ("sh server" | "text" | "py", _) => {}
             (_, Some(file)) => {
                 script +=
                     &format!("mkdir -p \"$(dirname {file})\"\ncat >{file} <<'END_OF_FILE'\n{text}\nEND_OF_FILE\n");

@@ -64,6 +64,10 @@ async fn unreachable_server_is_transient_with_a_reason() {
     for (spec, expected) in [
         (json!({"command": ["/nonexistent/server"]}), "`/nonexistent/server` could not be started"),
         (json!({"command": ["/bin/false"]}), "the handshake failed"),
+        (
+            json!({"command": ["sh", "-c", "echo ModuleNotFoundError: renamed >&2; exit 1"]}),
+            "its last words: ModuleNotFoundError: renamed",
+        ),
         (json!({ "url": closed }), "the handshake failed"),
         (
             json!({"command": [STDIO_SERVER], "env": {"A": "env://MISSING"}}),

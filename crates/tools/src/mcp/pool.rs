@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    connection::Connection,
+    connection::{Connection, LastWords},
     name::check_server,
     pool_settings::{AllowedNetworks, McpPoolSettings, SlotKey},
     server::McpServer,
@@ -122,10 +122,12 @@ impl McpPool {
             return Err(error.clone());
         }
         let settings = &self.0.settings;
-        let opened =
-            tokio::time::timeout(settings.connect_timeout, Connection::open(name, spec, reach, settings)).await;
+        let last_words = LastWords::default();
+        let opening = Connection::open(name, spec, reach, settings, &last_words);
+        let opened = tokio::time::timeout(settings.connect_timeout, opening).await;
         let opened =
             opened.unwrap_or_else(|_| Err(format!("no handshake within {} s", settings.connect_timeout.as_secs_f32())));
+        let opened = opened.map_err(|error| error + &last_words.told());
         slot.touch();
         match opened {
             Ok(connection) => {

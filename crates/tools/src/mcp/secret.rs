@@ -44,7 +44,7 @@ const MIN_SCRUBBED: usize = 6;
 const REDACTED: &str = "[redacted]";
 
 /// The resolved values of one connection.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Secrets(Vec<SecretString>);
 
 impl fmt::Debug for Secrets {

@@ -376,14 +376,15 @@ impl AnyTool for McpTool {
                 Err(RequestError::Unreadable(reason)) => return Err(self.outcome_unknown(reason.to_owned())),
                 Err(RequestError::Unsent(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
+                    let reason = scrub(reason) + &connection.last_words().await;
                     return Err(match lost {
-                        None => ToolFailure::EndsRun(self.server.unreachable(&scrub(reason))),
+                        None => ToolFailure::EndsRun(self.server.unreachable(&reason)),
                         Some(lost) => self.may_have_run(&lost),
                     });
                 }
                 Err(RequestError::Lost(reason)) => {
                     self.server.0.pool.discard(&self.server.0.key, &connection).await;
-                    let reason = scrub(reason);
+                    let reason = scrub(reason) + &connection.last_words().await;
                     // The call has one effect per idempotency key, so repeat it once if its answer was lost.
                     if self.spec.effect == ToolEffect::SideEffect || lost.is_some() {
                         return Err(self.may_have_run(&reason));
