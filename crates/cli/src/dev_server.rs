@@ -5,6 +5,7 @@
 //! other commands; everything stops with the process.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     net::SocketAddr,
     os::unix::fs::DirBuilderExt,
@@ -15,6 +16,7 @@ use anyhow::Context as _;
 use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_command::env_file;
 use longhaul_embedded::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight};
+use longhaul_llm::scripted;
 use longhaul_shared::{
     config::{Config, ContractConfig, ProviderKind, Sources},
     domain::TenantId,
@@ -39,6 +41,9 @@ const DEV: &str = "dev";
 const DRAIN_SECONDS: &str = "5";
 /// Value of `tools.mcp.stdio`: agents of any tenant may start tool servers, since the developer owns the machine.
 const STDIO: &str = "any";
+/// Plain variables of model providers.
+const MODEL_VARIABLES: [&str; 5] =
+    ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "LONGHAUL_LLM_URL", "LONGHAUL_LLM_API_KEY", "LONGHAUL_LLM_MODEL"];
 
 #[derive(Debug)]
 pub struct DevServerOptions {
@@ -94,8 +99,11 @@ impl DevServer {
         sources.flags.extend(settings(&postgres, &redis, &pepper, &url));
         let kept = |name: &str| known.get(name).cloned().unwrap_or_else(random_secret);
         let (token, secret_key) = (kept("AGENT_ENGINE_SERVICE_TOKEN"), kept("LONGHAUL_SECRET_KEYS"));
-        let given = Config::load(&sources)?.contract;
-        sources.flags.extend(contract_settings(&given, &token, &secret_key));
+        let given = Config::load(&sources)?;
+        sources.flags.extend(contract_settings(&given.contract, &token, &secret_key));
+        if given.llm.default_provider.is_empty() {
+            sources.flags.push(("llm.default_provider".into(), scripted::NAME.into()));
+        }
         let config = Config::load(&sources)?;
 
         let store = compose::store(&config, "longhaul-dev")?;
@@ -109,21 +117,20 @@ impl DevServer {
         let tenant = store.ensure_tenant(DEV, None).await?.id;
         let applied = apply::directly(&store, Some(tenant), &options.files, &config.contract.sealer()?).await?;
         let key = development_key(&store, tenant, &pepper, known.get("LONGHAUL_API_KEY").map(String::as_str)).await?;
-        env_file::write(
-            &env_path,
-            &[
-                ("DATABASE_URL", postgres.url()),
-                ("REDIS_URL", redis.url()),
-                ("LONGHAUL_API_KEY_PEPPER", &pepper),
-                ("LONGHAUL_URL", &url),
-                ("LONGHAUL_API_KEY", key.expose_secret()),
-                ("AGENT_ENGINE_SERVICE_TOKEN", shown(&config.contract.service_tokens, &token)),
-                ("LONGHAUL_SECRET_KEYS", shown(&config.contract.secret_keys, &secret_key)),
-                // For workers started from another shell.
-                ("LONGHAUL__TOOLS__MCP__STDIO", STDIO),
-            ],
-        )
-        .with_context(|| env_path.display().to_string())?;
+        let models = models(&sources, &config);
+        let mut written = vec![
+            ("DATABASE_URL", postgres.url()),
+            ("REDIS_URL", redis.url()),
+            ("LONGHAUL_API_KEY_PEPPER", &pepper),
+            ("LONGHAUL_URL", &url),
+            ("LONGHAUL_API_KEY", key.expose_secret()),
+            ("AGENT_ENGINE_SERVICE_TOKEN", shown(&config.contract.service_tokens, &token)),
+            ("LONGHAUL_SECRET_KEYS", shown(&config.contract.secret_keys, &secret_key)),
+            // For workers started from another shell.
+            ("LONGHAUL__TOOLS__MCP__STDIO", STDIO),
+        ];
+        written.extend(models.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        env_file::write(&env_path, &written).with_context(|| env_path.display().to_string())?;
 
         let mut roles = JoinSet::new();
         let page = PageOptions { local_key: Some(key.clone()), ..PageOptions::default() };
@@ -227,6 +234,22 @@ fn settings(postgres: &PrivatePostgres, redis: &PrivateRedis, pepper: &str, url:
         ("tools.mcp.stdio", STDIO),
     ];
     settings.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Variables by which another worker asks the same models: those of this process, its configuration file, and the
+/// default provider.
+fn models(sources: &Sources, config: &Config) -> BTreeMap<String, String> {
+    let keys = config.llm.providers.values().filter_map(|provider| provider.api_key.as_ref());
+    let named: BTreeSet<&str> = keys.filter_map(|key| key.expose_secret().strip_prefix("env://")).collect();
+    let is_of_models =
+        |name: &str| MODEL_VARIABLES.contains(&name) || named.contains(name) || name.starts_with("LONGHAUL__LLM__");
+    let given = sources.environment.iter().filter(|(name, value)| is_of_models(name) && !value.is_empty());
+    let mut variables: BTreeMap<String, String> = given.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if let Some(file) = sources.file.as_ref().and_then(|file| file.canonicalize().ok()) {
+        variables.insert("LONGHAUL_CONFIG".into(), file.display().to_string());
+    }
+    variables.insert("LONGHAUL__LLM__DEFAULT_PROVIDER".into(), config.llm.default_provider.clone());
+    variables
 }
 
 /// Settings of the agent-execution contract that the configuration leaves unset: service token, key for secrets, and

@@ -59,6 +59,13 @@ pub enum BuildError {
     /// Unusable model provider settings.
     #[error(transparent)]
     Models(#[from] ModelsError),
+    /// No provider is the default, and none is chosen in its place: wrong answers would be stored as right ones.
+    #[error(
+        "no model is configured: set OPENAI_API_KEY, ANTHROPIC_API_KEY, or LONGHAUL_LLM_URL with LONGHAUL_LLM_MODEL, or name \
+         the provider (setting llm.default_provider, LONGHAUL__LLM__DEFAULT_PROVIDER); `scripted` computes answers and asks \
+         no model"
+    )]
+    NoModel,
     /// A tool cannot be registered.
     #[error(transparent)]
     Tool(#[from] ToolRegistryError),
@@ -452,6 +459,9 @@ fn workspaces(config: &Config) -> Result<Option<SandboxClient>, BuildError> {
 
 fn models(config: &Config) -> Result<Models, BuildError> {
     let providers = &config.llm.providers;
+    if config.llm.default_provider.is_empty() {
+        return Err(BuildError::NoModel);
+    }
     let resolved = providers.iter().map(|(name, settings)| Ok((name.clone(), credentials::provider(settings)?)));
     let providers = resolved.collect::<Result<_, ConfigError>>()?;
     Ok(Models::from_config(providers, config.llm.default_provider.clone())?)

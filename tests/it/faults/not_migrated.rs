@@ -40,6 +40,7 @@ impl Role {
             .env("LONGHAUL__REDIS__PREFIX", &redis.prefix)
             .env("LONGHAUL_API_KEY_PEPPER", "a pepper of the tests, long enough")
             .env("LONGHAUL__API__LISTEN", "127.0.0.1:0")
+            .env("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted")
             .current_dir(dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())

@@ -66,6 +66,11 @@ fn warnings(config: &Config) -> Vec<String> {
     );
     warn(config.redis.url.is_none(), "redis.url is not set; api and worker need it (REDIS_URL)");
     warn(config.api.key_pepper.is_none(), "api.key_pepper is not set; api and keys need it (LONGHAUL_API_KEY_PEPPER)");
+    warn(
+        config.llm.default_provider.is_empty(),
+        "no model is configured: a worker does not start (OPENAI_API_KEY, ANTHROPIC_API_KEY, LONGHAUL_LLM_URL, or \
+         llm.default_provider)",
+    );
     let provider = config.llm.providers.get(&config.llm.default_provider);
     warn(
         provider.is_some_and(|provider| provider.kind == ProviderKind::Scripted),

@@ -17,7 +17,7 @@ const BOUND: &str = "platform";
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct LlmConfig {
-    /// Provider of agents that name none; a key of `providers`.
+    /// Provider of agents that name none; a key of `providers`, or empty: no worker starts then.
     pub default_provider: String,
     pub health: HealthConfig,
     /// Reply limits of calls under a budget.
@@ -29,7 +29,7 @@ impl LlmConfig {
     /// The providers and models as a worker writes them; see [`Offers`](crate::domain::Offers).
     #[must_use]
     pub fn offers(&self) -> Vec<String> {
-        let mut offers = Vec::new();
+        let mut offers = vec![format!("default:{}", self.default_provider)];
         for (name, provider) in &self.providers {
             offers.push(format!("provider:{name}"));
             let priced = provider.prices.iter().map(|price| price.model.as_str());
@@ -211,6 +211,14 @@ fn total() -> Duration {
 }
 
 impl LlmConfig {
+    /// Without a default, the one provider that asks a model is it.
+    pub(super) fn settle_default(&mut self) {
+        let mut asking = self.providers.iter().filter(|(_, provider)| provider.kind != ProviderKind::Scripted);
+        if let (true, Some((name, _)), None) = (self.default_provider.is_empty(), asking.next(), asking.next()) {
+            self.default_provider = name.clone();
+        }
+    }
+
     pub fn prices(&self) -> Prices {
         let prices = |provider: &ProviderConfig| ProviderPrices {
             default_model: provider.default_model.clone(),
@@ -223,7 +231,7 @@ impl LlmConfig {
     }
 
     pub(super) fn check(&self, rules: &mut Rules) {
-        if !self.providers.contains_key(&self.default_provider) {
+        if !self.default_provider.is_empty() && !self.providers.contains_key(&self.default_provider) {
             let known: Vec<&str> = self.providers.keys().map(String::as_str).collect();
             rules.broken(format!(
                 "llm.default_provider is {:?}, which is not configured; there are {}",

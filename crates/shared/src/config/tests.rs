@@ -29,7 +29,17 @@ fn the_defaults_alone_are_a_configuration() {
     assert_eq!(config.worker.concurrency, 1_000);
     assert_eq!(config.worker.lease, Duration::from_secs(6));
     assert_eq!(config.worker.queues, ["interactive", "default"]);
-    assert_eq!(config.llm.default_provider, "scripted");
+    assert_eq!(config.llm.default_provider, "", "no model answers unless one is named");
+}
+
+#[test]
+fn only_provider_that_asks_a_model_is_the_default() {
+    let one = "[llm.providers.house]\nkind = 'openai'\nbase_url = 'http://127.0.0.1:9/v1'\n";
+    assert_eq!(with_file(one, &[]).unwrap().llm.default_provider, "house");
+    let two = format!("{one}[llm.providers.guest]\nkind = 'anthropic'\nbase_url = 'http://127.0.0.1:9'\n");
+    assert_eq!(with_file(&two, &[]).unwrap().llm.default_provider, "");
+    let named = [("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted")];
+    assert_eq!(with_file(one, &named).unwrap().llm.default_provider, "scripted");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::requirements::{BUILT_IN_TOOLS, BUILT_IN_VALIDATORS};
 
-const KINDS: [&str; 4] = ["tool", "validator", "provider", "model"];
+const KINDS: [&str; 5] = ["tool", "validator", "provider", "model", "default"];
 /// Stands for every model of a provider.
 pub(crate) const ANY: &str = "*";
 
@@ -23,6 +23,9 @@ pub struct Offers {
     /// `<provider>/<model>`, without a provider for the default one. `<provider>/*` where the configuration lists no
     /// models.
     pub models: BTreeSet<String>,
+    /// Provider of agents that name none; more than one if the workers do not agree.
+    #[serde(default)]
+    pub default_providers: BTreeSet<String>,
 }
 
 impl Offers {
@@ -47,6 +50,7 @@ impl Offers {
                 "validator" => &mut offers.validators,
                 "provider" => &mut offers.providers,
                 "model" => &mut offers.models,
+                "default" => &mut offers.default_providers,
                 _ => continue,
             };
             names.insert(name.to_owned());

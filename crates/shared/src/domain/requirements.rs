@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, Runner, RuntimeConstraints, RuntimePrompts};
+use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, ModelSpec, Runner, RuntimeConstraints, RuntimePrompts};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +22,7 @@ pub const BROWSER_TOOLS: [&str; 5] =
 pub const SEARCH_DATASET: &str = "search_dataset";
 /// Tool of agents with skills.
 pub const LOAD_SKILL: &str = "load_skill";
+const PROVIDER: &str = "provider:";
 const OTHER_BUILD: &str = "other_build_than:";
 /// Requirement met by workers that can run executions of the agent-execution contract; older releases cannot.
 pub const CONTRACT_REQUIREMENT: &str = "contract:1";
@@ -37,7 +38,7 @@ const LONGEST_WRITTEN: usize = 512;
 pub struct ServeKey(pub String);
 
 /// Returns the requirements of `definition` with `agent` beyond those every worker meets:
-/// `definition:<key>@<version>`, `tool:<name>`, `validator:<name>`, `contract:1`.
+/// `definition:<key>@<version>`, `tool:<name>`, `validator:<name>`, `provider:<name>|<name>`, `contract:1`.
 #[must_use]
 pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
     // No worker runs the calls of the caller's tools.
@@ -49,7 +50,8 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
     let skills = (!agent.skills.is_empty()).then_some(LOAD_SKILL);
     // Workers of releases without the contract cannot read these fields of the agent.
     let of_contract = says_of_contract(agent).then(|| CONTRACT_REQUIREMENT.to_owned());
-    let tools = tools.chain(searches).chain(skills).map(|name| format!("tool:{name}")).chain(of_contract);
+    let model = provider_requirement(&agent.model).filter(|_| agent.default_model_ref.is_none());
+    let tools = tools.chain(searches).chain(skills).map(|name| format!("tool:{name}")).chain(of_contract).chain(model);
     match definition.runner {
         Runner::Declarative => {
             let named = definition.validators.iter().map(|validator| validator.name());
@@ -58,6 +60,21 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
         }
         // A Rust definition brings its own validators.
         Runner::Rust => [definition_requirement(&definition.key, version)].into_iter().chain(tools).collect(),
+    }
+}
+
+/// One of the providers of a model and its fallbacks; none if one of them is the worker's default, which each has.
+fn provider_requirement(model: &ModelSpec) -> Option<String> {
+    let names: Option<BTreeSet<String>> = model.routes().into_iter().map(|route| route.provider).collect();
+    Some(format!("{PROVIDER}{}", names?.into_iter().collect::<Vec<_>>().join("|")))
+}
+
+/// True if a worker with these registrations meets a requirement, which is not about its build.
+#[must_use]
+pub fn is_met(requirement: &str, has: &BTreeSet<String>) -> bool {
+    match requirement.strip_prefix(PROVIDER) {
+        Some(any) => any.split('|').any(|name| has.contains(&format!("{PROVIDER}{name}"))),
+        None => has.contains(requirement),
     }
 }
 
@@ -116,6 +133,21 @@ mod tests {
         assert_eq!(is_other_build(&needs, "1.2.0-3f9c"), Some(false));
         assert_eq!(is_other_build(&needs, "1.2.0-77aa"), Some(true));
         assert_eq!(is_other_build("tool:crm", "1.2.0-3f9c"), None);
+    }
+
+    #[test]
+    fn provider_of_a_route_is_required_unless_one_is_the_default() {
+        let of = |model: serde_json::Value| {
+            let model = serde_json::from_value(model).unwrap();
+            requirements(&DefinitionSpec::new("d", "a"), 1, &AgentSpec { model, ..agent(&[]) })
+        };
+        let named = serde_json::json!({ "provider": "b", "fallback": [{ "provider": "a" }, { "name": "small" }] });
+        let needs = of(named);
+        assert_eq!(needs, BTreeSet::from(["provider:a|b".to_owned()]));
+        assert!(of(serde_json::json!({ "fallback": [{ "provider": "a" }] })).is_empty());
+        let has = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert!(is_met("provider:a|b", &has(&["provider:b"])) && !is_met("provider:a|b", &has(&["provider:c"])));
+        assert!(is_met("tool:crm", &has(&["tool:crm"])) && !is_met("tool:crm", &has(&[])));
     }
 
     #[test]

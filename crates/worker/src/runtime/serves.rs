@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::domain::{Offers, WorkerId, requirements::is_other_build};
+use longhaul_shared::domain::{
+    Offers, WorkerId,
+    requirements::{is_met, is_other_build},
+};
 use longhaul_store::{Store, StoreError};
 
 use super::build;
@@ -69,7 +72,7 @@ impl Serves {
     pub(crate) async fn refresh(&self, store: &Store) -> Result<bool, StoreError> {
         let read_at = Some(Instant::now());
         let keys = store.serve_keys().await?;
-        let has = |need: &String| is_other_build(need, &self.build).unwrap_or_else(|| self.has.contains(need));
+        let has = |need: &String| is_other_build(need, &self.build).unwrap_or_else(|| is_met(need, &self.has));
         let there_are = keys.len();
         let satisfied: Vec<_> = keys.into_iter().filter(|(_, needs)| needs.iter().all(has)).collect();
         self.all.store(satisfied.len() == there_are, Ordering::Relaxed);
