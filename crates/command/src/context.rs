@@ -4,11 +4,14 @@ use std::path::{Path, PathBuf};
 
 use clap::ColorChoice;
 use longhaul_shared::config::{Config, ConfigError, Sources};
+use secrecy::ExposeSecret;
 
 use crate::{env_file, output};
 
 /// Data directory of `longhaul dev`; the client commands read its address and key from there.
 pub const DATA_DIR: &str = ".longhaul";
+const URL: &str = "LONGHAUL_URL";
+const KEY: &str = "LONGHAUL_API_KEY";
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Context {
@@ -42,21 +45,51 @@ impl Context {
         Config::load(&self.sources(flags))
     }
 
-    /// Loads the configuration for a client command. If neither the URL nor the key is set, both come from the
-    /// development server's env file.
+    /// Loads the configuration of a role. Beside `longhaul dev`, whose env file is in this directory, that completes
+    /// it, unless the environment names another database.
+    ///
+    /// # Errors
+    /// The configuration is invalid.
+    pub fn load_beside_dev(&self) -> Result<Config, ConfigError> {
+        let mut sources = self.sources(Vec::new());
+        let is_given = |name: &str| sources.environment.get(name).is_some_and(|value| !value.is_empty());
+        if is_given("DATABASE_URL") || is_given("LONGHAUL_CONFIG") || sources.file.is_some() {
+            return Config::load(&sources);
+        }
+        let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
+        for (name, value) in &written {
+            sources.environment.entry(name.clone()).or_insert_with(|| value.clone());
+        }
+        let mut config = Config::load(&sources)?;
+        // References are resolved in the environment of this process, which does not have them.
+        for provider in config.llm.providers.values_mut() {
+            let name = provider.api_key.as_ref().and_then(|key| key.expose_secret().strip_prefix("env://"));
+            if let Some(value) = name.and_then(|name| written.get(name)) {
+                provider.api_key = Some(value.clone().into());
+            }
+        }
+        Ok(config)
+    }
+
+    /// Loads the configuration for a client command. What the environment lacks of URL and key comes from the
+    /// development server's env file; the key only if the URL is that server's, because it is for no other.
     ///
     /// # Errors
     /// The configuration is invalid.
     pub fn load_for_client(&self) -> Result<Config, ConfigError> {
         let mut sources = self.sources(Vec::new());
-        let names = ["LONGHAUL_URL", "LONGHAUL_API_KEY"];
-        let is_given = |name: &str| sources.environment.get(name).is_some_and(|value| !value.is_empty());
-        if !names.iter().any(|name| is_given(name)) {
-            let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
-            for name in names {
-                if let Some(value) = written.get(name) {
-                    sources.environment.insert(name.to_owned(), value.clone());
-                }
+        let given = |name: &str| sources.environment.get(name).filter(|value| !value.is_empty()).cloned();
+        let (url, key, file) = (given(URL), given(KEY), given("LONGHAUL_CONFIG"));
+        // A configuration file may name another server.
+        if (key.is_some() || url.is_some()) && (file.is_some() || sources.file.is_some()) {
+            return Config::load(&sources);
+        }
+        let written = env_file::read(&Path::new(DATA_DIR).join(env_file::NAME));
+        let is_of_server = |url: &String| Some(url.trim_end_matches('/')) == written.get(URL).map(String::as_str);
+        let lacking = [(URL, url.is_none()), (KEY, key.is_none() && url.as_ref().is_none_or(is_of_server))];
+        for (name, _) in lacking.into_iter().filter(|(_, is_lacking)| *is_lacking) {
+            if let Some(value) = written.get(name) {
+                sources.environment.insert(name.to_owned(), value.clone());
             }
         }
         Config::load(&sources)

@@ -1,17 +1,20 @@
 //! `longhaul doctor`: checks a deployment from where it is run, and says what to do.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use longhaul_command::{Context, Exit, output};
 use longhaul_queue::{QueueName, producer::WakeupPublisher};
 use longhaul_shared::{
     clock::{Clock, SystemClock},
-    config::{Config, reveal},
+    config::{Config, ProviderKind, reveal},
     http::{HttpOptions, client},
+    nearest::nearest,
 };
-use longhaul_store::Store;
+use longhaul_store::{Store, fleet::workers::WorkerOffers};
+use reqwest::{Response, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::compose;
@@ -20,6 +23,10 @@ use crate::compose;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Difference of clocks from which on signatures and log times mislead.
 const CLOCK_SECONDS: f64 = 2.0;
+/// Names that a worker lacks and that are told.
+const SHOWN_NAMES: usize = 5;
+/// Largest list of models that is read, in bytes.
+const MAX_LIST: usize = 4 * 1024 * 1024;
 /// Items set aside that are named.
 const SHOWN_ITEMS: i64 = 5;
 /// Time that a reaction may be behind.
@@ -131,6 +138,7 @@ async fn database(config: &Config) -> Vec<Check> {
         Err(error) => Check::failed("durability", error.to_string(), "see docs/guide/operations.md"),
     });
     checks.push(workers(&store).await);
+    checks.push(fleet(&store).await);
     checks.push(set_aside(&store).await);
     checks.push(reactions(&store).await);
     checks
@@ -191,6 +199,44 @@ async fn workers(store: &Store) -> Check {
     }
 }
 
+/// Compares what the live workers list. Runs that need what only some have go to those; the default model is that of
+/// whoever claims.
+async fn fleet(store: &Store) -> Check {
+    let name = "fleet";
+    let workers = match store.offers_of_workers().await {
+        Ok(workers) => workers,
+        Err(error) => return Check::failed(name, error.to_string(), "the role must be able to read the tables"),
+    };
+    let lists = |one: &WorkerOffers| one.offers.iter().cloned().collect::<BTreeSet<_>>();
+    let all: BTreeSet<String> = workers.iter().flat_map(lists).collect();
+    let defaults: BTreeSet<&str> = all.iter().filter_map(|offer| offer.strip_prefix("default:")).collect();
+    if defaults.len() > 1 {
+        let of = |one: &WorkerOffers| {
+            let default = one.offers.iter().find_map(|offer| offer.strip_prefix("default:")).unwrap_or("none");
+            format!("{} has {default}", one.process)
+        };
+        let found = workers.iter().map(of).collect::<Vec<_>>().join(", ");
+        let advice =
+            "agents that name no provider get the one of whoever claims them: give all workers the same settings";
+        return Check::failed(name, format!("the default providers differ: {found}"), advice);
+    }
+    let lacking = |one: &WorkerOffers| {
+        let own = lists(one);
+        let missing: Vec<String> = all.difference(&own).take(SHOWN_NAMES).cloned().collect();
+        (!missing.is_empty()).then(|| format!("{} lacks {}", one.process, missing.join(", ")))
+    };
+    let mut differences: Vec<String> = workers.iter().filter_map(lacking).collect();
+    let builds: BTreeSet<&str> = workers.iter().map(|one| one.build.as_str()).collect();
+    if builds.len() > 1 {
+        differences.push(format!("builds {}", builds.into_iter().collect::<Vec<_>>().join(" and ")));
+    }
+    if differences.is_empty() {
+        return Check::ok(name, "the live workers have the same models, tools, validators and build");
+    }
+    let advice = "what needs a name that only some have waits for those; a roll-out has two builds for a while";
+    Check::warn(name, differences.join("; "), advice)
+}
+
 async fn redis(config: &Config) -> Check {
     let name = "redis";
     let advice = "check REDIS_URL and the network; without it work starts about a second late";
@@ -216,31 +262,94 @@ fn pepper(config: &Config) -> Check {
     }
 }
 
-/// Each provider is asked for anything; a key is not sent.
+/// Each provider is asked for its models, with the key, as its calls are.
 async fn models(config: &Config) -> Vec<Check> {
     let mut checks = Vec::new();
     for (provider, settings) in &config.llm.providers {
         let Some(url) = &settings.base_url else { continue };
+        let key = match settings.api_key.as_ref().map(reveal).transpose() {
+            Ok(key) => key,
+            Err(error) => {
+                checks.push(Check::failed("model", format!("{provider}: {error}"), "set the variable"));
+                continue;
+            }
+        };
         let is_default = *provider == config.llm.default_provider;
-        checks.push(match (answers(url).await, settings.api_key.as_ref().map(reveal)) {
-            (Err(error), _) if is_default => {
+        checks.push(match listed(settings.kind, url, key.as_ref()).await {
+            Err(error) if is_default => {
                 Check::failed("model", format!("{provider}: {url}: {error}"), "check the address and the network")
             }
-            (Err(error), _) => {
-                Check::warn("model", format!("{provider}: {url}: {error}"), "agents that name it will wait")
-            }
-            (Ok(()), Some(Err(error))) => Check::failed("model", format!("{provider}: {error}"), "set the variable"),
-            (Ok(()), None) => {
-                Check::warn("model", format!("{provider}: it answers, without a key"), "only workers need it")
-            }
-            (Ok(()), Some(Ok(_))) => Check::ok("model", format!("{provider}: it answers")),
+            Err(error) => Check::warn("model", format!("{provider}: {url}: {error}"), "agents that name it will wait"),
+            Ok(listed) => model(provider, settings.default_model.as_deref(), key.is_some(), listed),
         });
     }
-    if checks.is_empty() {
+    if config.llm.default_provider.is_empty() {
+        let found = "no provider is the default; a worker with these settings does not start";
+        let advice = "set OPENAI_API_KEY, ANTHROPIC_API_KEY or LONGHAUL_LLM_URL, or llm.default_provider";
+        checks.push(Check::warn("model", found, advice));
+    } else if checks.is_empty() {
         let found = "no provider has an address; only scripted models run";
         checks.push(Check::warn("model", found, "set LONGHAUL_LLM_URL, LONGHAUL_LLM_MODEL and LONGHAUL_LLM_API_KEY"));
     }
     checks
+}
+
+/// Status of a list of models, and the names in it if it is one.
+type ListedModels = (StatusCode, Option<BTreeSet<String>>);
+
+fn model(provider: &str, name: Option<&str>, has_key: bool, (status, names): ListedModels) -> Check {
+    let what = "model";
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let refused = if has_key { "it refuses the key" } else { "it wants a key" };
+        return Check::failed(what, format!("{provider}: {refused} ({status})"), "set the right key; every run fails");
+    }
+    let (Some(names), Some(name)) = (names, name) else {
+        return Check::ok(what, format!("{provider}: it answers; it lists no models"));
+    };
+    if names.is_empty() || names.contains(name) {
+        return Check::ok(what, format!("{provider}: it answers, and has {name}"));
+    }
+    let meant = nearest(name, names.iter().map(String::as_str));
+    let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+    let found = format!("{provider}: it lists {} models, and no `{name}`{meant}", names.len());
+    Check::failed(what, found, "set default_model, or LONGHAUL_LLM_MODEL")
+}
+
+async fn listed(kind: ProviderKind, url: &str, key: Option<&SecretString>) -> Result<ListedModels, String> {
+    let base = url.trim_end_matches('/');
+    let options = HttpOptions { connect_timeout: PATIENCE, ..HttpOptions::default() };
+    let client = client(&options).map_err(|error| error.to_string())?;
+    let request = match kind {
+        ProviderKind::Anthropic => {
+            let request = client.get(format!("{base}/v1/models")).header("anthropic-version", "2023-06-01");
+            key.iter().fold(request, |request, key| request.header("x-api-key", key.expose_secret()))
+        }
+        ProviderKind::OpenAi | ProviderKind::Scripted => {
+            let request = client.get(format!("{base}/models"));
+            key.iter().fold(request, |request, key| request.bearer_auth(key.expose_secret()))
+        }
+    };
+    let asking = async {
+        let answer = request.send().await.map_err(|error| error.without_url().to_string())?;
+        let status = answer.status();
+        let body: Option<Value> = if status.is_success() { bounded(answer).await } else { None };
+        let models = body.as_ref().and_then(|body| body["data"].as_array());
+        let names = models.map(|models| models.iter().filter_map(|one| Some(one["id"].as_str()?.to_owned())).collect());
+        Ok((status, names))
+    };
+    timeout(PATIENCE, asking).await.unwrap_or_else(|_| Err("no answer within 5 s".to_owned()))
+}
+
+/// A body of at most [`MAX_LIST`] bytes as JSON.
+async fn bounded(mut answer: Response) -> Option<Value> {
+    let mut body = Vec::new();
+    while let Ok(Some(chunk)) = answer.chunk().await {
+        body.extend_from_slice(&chunk);
+        if body.len() > MAX_LIST {
+            return None;
+        }
+    }
+    serde_json::from_slice(&body).ok()
 }
 
 /// The sandbox, the browser and the provider of sign-ins, if they are configured.

@@ -44,6 +44,15 @@ pub struct HeldLease {
     pub overdue: Duration,
 }
 
+/// What a live worker lists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOffers {
+    /// Host and process id.
+    pub process: String,
+    pub build: String,
+    pub offers: Vec<String>,
+}
+
 impl Store {
     /// Registers a worker with a lease of `lease` from now.
     ///
@@ -144,6 +153,21 @@ impl Store {
             "#
         );
         Ok(found.fetch_all(&self.pool).await?)
+    }
+
+    /// What each live worker lists: its process, its build and its names.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn offers_of_workers(&self) -> Result<Vec<WorkerOffers>, StoreError> {
+        let rows = sqlx::query_as!(
+            WorkerOffers,
+            r#"
+            select host || ':' || pid as "process!", build, coalesce(offers, '{}') as "offers!"
+            from workers where dead_at is null order by started_at
+            "#
+        );
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     /// The requirements of every submitted serve key.
