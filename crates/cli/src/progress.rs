@@ -162,14 +162,15 @@ pub fn print(execution: &Value, as_json: bool) {
             execution["attempts"], usage["turns"], usage["calls"], usage["input_tokens"], usage["output_tokens"]
         ),
     );
-    if let Some(failure) = execution["failure"].as_object() {
+    let failure = &execution["failure"];
+    if failure.is_object() {
         row("failure", format!("{} ({})", text(&failure["code"]), text(&failure["class"])));
-        if let Some(summary) = failure["summary"].as_str() {
-            row("", summary.to_owned());
-        }
         let detail = &failure["detail"];
         if let (Some(validator), Some(feedback)) = (detail["validator"].as_str(), detail["feedback"].as_str()) {
             row("refused by", format!("{validator}: {feedback}"));
+        }
+        if let Some(summary) = failure["summary"].as_str() {
+            row("", summary.to_owned());
         }
     }
     if let Some(output) = execution.get("output") {

@@ -46,6 +46,9 @@ fn lines(waiting: &Value) -> Vec<String> {
     let mut say = |label: &str, what: String| lines.push(format!("  {label:<10} {what}"));
     let Some(reason) = waiting["wait_reason"].as_str() else {
         say("since", text(waiting, "since").into());
+        if let Some(advice) = waiting["advice"].as_str() {
+            say("advice", advice.into());
+        }
         return lines;
     };
     say("waits for", format!("{reason}, since {}", text(waiting, "since")));
@@ -83,7 +86,9 @@ fn lines(waiting: &Value) -> Vec<String> {
     say_endpoint(&waiting["endpoint"], &mut say);
     let last = &waiting["last_failure"];
     if last.is_object() {
-        say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
+        if last["code"].is_string() {
+            say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
+        }
     }
     let budget = &waiting["budget"];
     if budget.is_object() {

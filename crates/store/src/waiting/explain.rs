@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use super::state::{
-    EndpointStanding, Estimate, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting,
+    EndpointStanding, Estimate, FailureWords, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting,
 };
 use crate::{Store, StoreError, tenants::scope::TenantScope};
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, RequestKind, WaitReason, WorkerId};
@@ -60,6 +60,7 @@ impl Waiting {
             until: row.wait_until,
             deadline_at: row.deadline_at,
             failure_code: row.failure_code.clone(),
+            failure: None,
             worker: row.worker_id.map(WorkerId),
             starting: Vec::new(),
             queue: row.queue.clone(),
@@ -90,12 +91,19 @@ impl Store {
         let Some(row) = self.waiting_row(reach, id).await? else { return Ok(None) };
         let mut waiting = Waiting::of(&row)?;
         match waiting.reason {
+            None if waiting.status == ExecutionStatus::Failed => waiting.failure = self.failure_words(id).await?,
             None => waiting.starting = self.starting_servers(id).await?,
             Some(WaitReason::Worker) => {
-                waiting.workers = Some(self.workers_that_serve(&row).await?);
+                let workers = self.workers_that_serve(&row).await?;
+                waiting.workers = Some(workers);
                 let place = self.place_for_worker(id, &row).await?;
-                waiting.estimate = self.estimate_start(&row, place.ahead).await?;
                 waiting.place = Some(place);
+                waiting.estimate = if workers.count > 0 {
+                    self.estimate_start(&row, place.ahead).await?
+                } else {
+                    waiting.requirements = self.requirements(&row.serve_key).await?;
+                    Estimate::none("no live worker serves it")
+                };
             }
             Some(WaitReason::ConcurrencyLimit) => {
                 waiting.turn = self.session_turn(id).await?;
@@ -266,6 +274,18 @@ impl Store {
             LastFailure,
             "select number as attempt, failure_class as class, failure_code as code, failure_summary as summary \
              from attempts where execution_id = $1 order by number desc limit 1",
+            id.0,
+        )
+        .fetch_optional(&self.pool)
+        .await?)
+    }
+
+    async fn failure_words(&self, id: ExecutionId) -> Result<Option<FailureWords>, StoreError> {
+        Ok(sqlx::query_as!(
+            FailureWords,
+            "select failure_summary as summary, failure_detail ->> 'validator' as validator,
+                failure_detail ->> 'feedback' as feedback
+             from execution_payloads where execution_id = $1",
             id.0,
         )
         .fetch_optional(&self.pool)

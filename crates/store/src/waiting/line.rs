@@ -144,6 +144,7 @@ impl Store {
             r#"
             select w.provider, w.model, w.give_up_at,
                 case when b.state <> 'closed' then b.cause end as "cause?",
+                case when b.state <> 'closed' then b.failure_code end as "failure_code?",
                 case when b.state = 'open' and b.open_until > longhaul_now() then b.open_until end as "until?",
                 coalesce(b.is_stated and b.state = 'open', false) as "is_stated!",
                 case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else coalesce(b.state, 'closed') end as "state!",

@@ -28,6 +28,8 @@ pub struct Waiting {
     pub until: Option<DateTime<Utc>>,
     pub deadline_at: DateTime<Utc>,
     pub failure_code: Option<String>,
+    /// Words of a failed execution.
+    pub failure: Option<FailureWords>,
     /// Worker that holds it.
     pub worker: Option<WorkerId>,
     /// Tool servers that its worker is starting for it.
@@ -59,6 +61,16 @@ pub struct Waiting {
     pub holding: Option<Holding>,
     /// Estimate of the rest of the wait.
     pub estimate: Estimate,
+}
+
+/// What is said of a failure.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FailureWords {
+    /// By the model, a tool or Longhaul.
+    pub summary: Option<String>,
+    /// Validator that refused the last answer, and the start of its feedback.
+    pub validator: Option<String>,
+    pub feedback: Option<String>,
 }
 
 /// A place in a line. Counts stop at [`COUNT_CAP`](super::COUNT_CAP).
@@ -145,6 +157,8 @@ pub struct EndpointStanding {
     pub state: String,
     /// Cause of a breaker that is not closed: `outage`, `quota` or `operator`.
     pub cause: Option<String>,
+    /// Code of the failure that opened it.
+    pub failure_code: Option<String>,
     /// Time of the next probe, while it is open.
     pub until: Option<DateTime<Utc>>,
     /// True if the provider stated that time.

@@ -1,5 +1,6 @@
 //! `/v1/executions`.
 
+mod advice;
 pub(crate) mod artifacts;
 pub(crate) mod attempts;
 pub(crate) mod batch;

@@ -2,6 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
+use longhaul_sdk::failure::FailureCode;
 use longhaul_shared::domain::{ExecutionStatus, RequestKind, WaitReason};
 use longhaul_store::{
     tenants::api_keys::Scope,
@@ -10,7 +11,7 @@ use longhaul_store::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::budget::BudgetView;
+use super::{advice::advice, budget::BudgetView};
 use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
@@ -186,6 +187,8 @@ pub(crate) struct WaitingView {
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
     holding: Option<HoldingView>,
+    /// What to do about the failure of a failed execution, as docs/reference/failures.md has it.
+    advice: Option<&'static str>,
     estimate: EstimateView,
 }
 
@@ -210,7 +213,13 @@ pub(crate) async fn waiting(
 }
 
 fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> WaitingView {
-    let unserved = (found.reason == Some(WaitReason::NoWorker)).then(|| UnservedView {
+    let is_unserved = match found.reason {
+        Some(WaitReason::NoWorker) => true,
+        Some(WaitReason::Worker) => found.workers.is_some_and(|workers| workers.count == 0),
+        Some(_) | None => false,
+    };
+    let advice = found.failure_code.as_deref().filter(|_| found.status == ExecutionStatus::Failed).and_then(advice);
+    let unserved = is_unserved.then(|| UnservedView {
         definition: found.definition_key.clone(),
         version: found.definition_version,
         queue: found.queue.clone(),
@@ -258,6 +267,7 @@ fn view(execution_id: String, found: Waiting, budget: Option<BudgetView>) -> Wai
         budget,
         unserved,
         holding,
+        advice,
         estimate: EstimateView { seconds: found.estimate.seconds, basis: found.estimate.basis },
     }
 }
@@ -310,14 +320,24 @@ impl From<LimitStanding> for NeededLimitView {
     }
 }
 
+/// Words of a failed execution: of the validator that refused its last answer, before the model's own.
+fn failed(found: &Waiting) -> String {
+    let code = found.failure_code.as_deref().unwrap_or("unknown");
+    let words = found.failure.clone().unwrap_or_default();
+    let refused = words.validator.zip(words.feedback);
+    let said = refused.map(|(validator, feedback)| format!("`{validator}` refused the last answer: {feedback}"));
+    match said.or(words.summary) {
+        Some(said) => format!("it failed with `{code}`: {said}"),
+        None => format!("it failed with `{code}`"),
+    }
+}
+
 /// One sentence that says what the execution does or waits for.
 fn summary(found: &Waiting) -> String {
     let Some(reason) = found.reason else {
         return match (found.status, &found.worker) {
             (ExecutionStatus::Finished, _) => "it is finished".into(),
-            (ExecutionStatus::Failed, _) => {
-                format!("it failed: {}", found.failure_code.as_deref().unwrap_or("unknown"))
-            }
+            (ExecutionStatus::Failed, _) => failed(found),
             (ExecutionStatus::Pending | ExecutionStatus::InProgress, Some(worker)) if found.starting.is_empty() => {
                 format!("worker {worker} runs it")
             }
@@ -331,6 +351,13 @@ fn summary(found: &Waiting) -> String {
         WaitReason::Worker => {
             let free = found.workers.map_or(0, |workers| workers.free);
             let live = found.workers.map_or(0, |workers| workers.count);
+            if live == 0 {
+                return format!(
+                    "no live worker of the queue `{}` serves it; workers look again within seconds, and then it waits \
+                     with no_worker",
+                    found.queue
+                );
+            }
             let ahead = found.place.map_or(0, |place| place.ahead);
             format!(
                 "it waits for a worker: {ahead} of its tenant before it, {free} permits free on {live} live workers"
@@ -431,6 +458,10 @@ fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
         ("recovering", _) => {
             format!("{} of {} is well again, and those that wait for it are let go in portions", of.model, of.provider)
         }
+        _ if of.failure_code.as_deref() == Some(FailureCode::MODEL_REQUEST_REFUSED.as_str()) => format!(
+            "{} of {} refuses the workers' key (401 or 403): give them the right one, then `longhaul providers reset`",
+            of.model, of.provider
+        ),
         (_, Some("quota")) => format!("the quota of {} of {} is spent", of.model, of.provider),
         _ => format!("{} of {} is known to be down", of.model, of.provider),
     }
