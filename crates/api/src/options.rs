@@ -35,6 +35,8 @@ pub struct ApiOptions {
     pub has_email: bool,
     /// Most projects of one tenant that run at a time.
     pub max_running_projects: u32,
+    /// True if the authors of agent, definition and skills count as submitters.
+    pub authors_submit: bool,
     /// Executions that one worker runs at a time.
     pub worker_concurrency: u64,
 }
@@ -57,6 +59,7 @@ impl Default for ApiOptions {
             private_webhooks: false,
             has_email: false,
             max_running_projects: 10,
+            authors_submit: false,
             worker_concurrency: 1_000,
         }
     }

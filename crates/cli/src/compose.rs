@@ -109,6 +109,7 @@ pub async fn serve_api(
             private_webhooks: config.webhooks.allow_private_addresses,
             has_email,
             max_running_projects: config.projects.max_running,
+            authors_submit: config.approvals.authors,
             worker_concurrency: config.worker.concurrency as u64,
             page: PageOptions { trace_url: config.telemetry.trace_url.clone(), ..options.page },
             ..options

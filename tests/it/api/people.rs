@@ -16,14 +16,14 @@ use crate::support::leases::{Conclusion, TestWorker, step, write};
 const ARGUMENTS: &str = r#"{"amount": 1e2,  "to": "A"}"#;
 
 /// An API with a reviewer of tenant `acme` whose key differs from the submitter's.
-struct Desk {
-    api: TestApi,
-    worker: TestWorker,
+pub(super) struct Desk {
+    pub(super) api: TestApi,
+    pub(super) worker: TestWorker,
     reviewer: Caller,
 }
 
 impl Desk {
-    async fn open() -> Self {
+    pub(super) async fn open() -> Self {
         let api = TestApi::start().await;
         let worker = TestWorker::start(&api.store).await;
         let reviewer = api.caller("acme", &[Scope::ExecutionsRead, Scope::ApprovalsDecide]).await;
@@ -31,7 +31,7 @@ impl Desk {
     }
 
     /// Parks an execution until its call is decided.
-    async fn wait_for(
+    pub(super) async fn wait_for(
         &self,
         kind: RequestKind,
         schema: Option<Value>,
@@ -71,12 +71,12 @@ impl Desk {
         assert_eq!(decide(&self.reviewer, request, json!({ "decision": "approve" })).await.status, 200);
     }
 
-    async fn approval(&self) -> (ExecutionId, HumanRequest) {
+    pub(super) async fn approval(&self) -> (ExecutionId, HumanRequest) {
         self.wait_for(RequestKind::Approval, None, false).await
     }
 }
 
-fn with_hash(request: &HumanRequest, body: Value) -> Value {
+pub(super) fn with_hash(request: &HumanRequest, body: Value) -> Value {
     let mut body = body;
     body["hash"] = hex::encode(request.hash).into();
     body
@@ -88,6 +88,28 @@ async fn decide(caller: &Caller, request: &HumanRequest, body: Value) -> Answer 
 
 async fn answer(caller: &Caller, request: &HumanRequest, body: Value) -> Answer {
     caller.post(&format!("/v1/questions/{}/answer", request.id), &body).await
+}
+
+/// With `approvals.authors`, who put the agent does not approve its calls.
+#[tokio::test]
+async fn authors_of_the_agent_count_where_set() {
+    for authors_submit in [false, true] {
+        let options = longhaul_api::ApiOptions { authors_submit, ..longhaul_api::ApiOptions::default() };
+        let api = TestApi::start_with(options).await;
+        let worker = TestWorker::start(&api.store).await;
+        let reviewer = api.caller("acme", &[Scope::ExecutionsRead, Scope::ApprovalsDecide]).await;
+        let author = api.caller("acme", Scope::ALL).await;
+        let agent = json!({ "key": "clerk", "name": "Own clerk", "prompts": { "conversation": "You help." } });
+        assert_eq!(author.put("/v1/agents/clerk", &agent).await.status, 201);
+        let desk = Desk { api, worker, reviewer };
+        let (_, request) = desk.approval().await;
+        let own = decide(&author, &request, json!({ "decision": "approve" })).await;
+        let expected = if authors_submit { 403 } else { 200 };
+        assert_eq!(own.status, expected, "{}", own.text);
+        if authors_submit {
+            assert_eq!(decide(&desk.reviewer, &request, json!({ "decision": "approve" })).await.status, 200);
+        }
+    }
 }
 
 #[tokio::test]

@@ -216,6 +216,6 @@ async fn tasks_have_the_authors_of_their_plan() {
     service.until(&project, "completed").await;
     let ids: Vec<uuid::Uuid> =
         sqlx::query_scalar("select id from executions order by id").fetch_all(&service.fleet.db.pool).await.unwrap();
-    let authors = async |id: uuid::Uuid| service.api.store.submitters_of(id.into()).await.unwrap().len();
+    let authors = async |id: uuid::Uuid| service.api.store.submitters_of(id.into(), false).await.unwrap().len();
     assert_eq!((authors(ids[0]).await, authors(ids[1]).await), (2, 3), "the creator, the editor, then the helper");
 }

@@ -9,6 +9,7 @@
 //! so other commands run without them.
 
 mod api;
+mod approvals;
 mod browser;
 mod client;
 mod contract;
@@ -40,6 +41,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     api::ApiConfig,
+    approvals::ApprovalsConfig,
     browser::BrowserConfig,
     client::ClientConfig,
     contract::ContractConfig,
@@ -70,6 +72,7 @@ pub struct Config {
     pub database: DatabaseConfig,
     pub redis: RedisConfig,
     pub api: ApiConfig,
+    pub approvals: ApprovalsConfig,
     pub worker: WorkerConfig,
     pub sessions: SessionsConfig,
     pub schedules: SchedulesConfig,
@@ -137,7 +140,8 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] naming the unknown setting and its source, or every broken rule.
     pub fn load(sources: &Sources) -> Result<Self, ConfigError> {
-        let config: Self = layers::merge(sources)?.try_deserialize()?;
+        let mut config: Self = layers::merge(sources)?.try_deserialize()?;
+        config.llm.settle_default();
         config.check()?;
         Ok(config)
     }
@@ -180,6 +184,7 @@ impl Config {
             database,
             redis,
             api,
+            approvals: _,
             worker,
             sessions,
             schedules,

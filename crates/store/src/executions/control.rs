@@ -114,17 +114,20 @@ const MAX_LINE: i32 = 100;
 impl Store {
     /// Keys of the people who wrote what `id` does: those with which it, its origins (of retries and forks) and its
     /// parents were submitted, those that wrote its schedule, or its project's plan, and the keys that replaced these
-    /// or were replaced by them.
+    /// or were replaced by them; with authors, also those that put the versions of its agent, definition and skills.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn submitters_of(&self, id: ExecutionId) -> Result<Vec<ApiKeyId>, StoreError> {
+    pub async fn submitters_of(&self, id: ExecutionId, with_authors: bool) -> Result<Vec<ApiKeyId>, StoreError> {
         let keys = sqlx::query_scalar!(
             r#"
             with recursive line as (
-                select e.id, e.submitted_by, e.retry_of, e.forked_from, e.parent_id, 1 as place from executions e where e.id = $1
+                select e.id, e.submitted_by, e.retry_of, e.forked_from, e.parent_id, e.agent_version_id,
+                    e.definition_version_id, 1 as place
+                from executions e where e.id = $1
                 union
-                select o.id, o.submitted_by, o.retry_of, o.forked_from, o.parent_id, l.place + 1
+                select o.id, o.submitted_by, o.retry_of, o.forked_from, o.parent_id, o.agent_version_id,
+                    o.definition_version_id, l.place + 1
                 from line l join executions o on o.id = any (array[l.retry_of, l.forked_from, l.parent_id])
                 where l.place < $2
             ),
@@ -133,16 +136,26 @@ impl Store {
                     select submitted_by from line where submitted_by is not null
                     union
                     select unnest(p.authors) from line join execution_payloads p on p.execution_id = line.id
+                    union
+                    select v.written_by from line join agent_versions v on v.id = line.agent_version_id where $3
+                    union
+                    select v.written_by from line join definition_versions v on v.id = line.definition_version_id
+                    where $3
+                    union
+                    select s.written_by
+                    from line join agent_versions v on v.id = line.agent_version_id
+                    join skill_versions s on s.id = any (v.skill_version_ids) where $3
                 )
                 union
                 select other.id
                 from holders join api_keys k on k.id = holders.key
                     join api_keys other on other.id = k.replaced_by or other.replaced_by = k.id
             )
-            select distinct key as "key!" from holders
+            select distinct key as "key!" from holders where key is not null
             "#,
             id.0,
             MAX_LINE,
+            with_authors,
         )
         .fetch_all(&self.pool)
         .await?;

@@ -48,6 +48,7 @@ pub(crate) async fn definition(
         return Err(ApiError::invalid("/agent_key", format!("there is no agent `{}`", spec.agent_key)));
     }
     let put = state.store.put_definition(owner, &spec).await?;
+    state.store.note_author(put, principal.key_id()).await?;
     state.catalog.forget();
     let stored = state.store.resolve_definition(owner, &key, Some(put.version)).await?;
     answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("definition"))?)?)
@@ -93,6 +94,7 @@ pub(crate) async fn agent(
         ApiError::invalid(format!("/skills/{place}"), format!("there is no skill `{unknown}`"))
     })?;
     let put = state.store.put_pinned_agent(owner, &spec, &skills).await?;
+    state.store.note_author(put, principal.key_id()).await?;
     state.catalog.forget();
     let stored = state.store.resolve_agent(owner, &key, Some(put.version)).await?;
     answer(put.created, VersionView::of(stored.ok_or(ApiError::NotFound("agent"))?)?)

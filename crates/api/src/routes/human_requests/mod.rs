@@ -72,7 +72,10 @@ pub(crate) async fn may_decide(
     request: &HumanRequest,
     hash: &Hash,
 ) -> ApiResult<()> {
-    if !request.allow_self && state.store.submitters_of(request.execution_id).await?.contains(&principal.key_id()) {
+    let with_authors = state.options.authors_submit;
+    if !request.allow_self
+        && state.store.submitters_of(request.execution_id, with_authors).await?.contains(&principal.key_id())
+    {
         return Err(ApiError::SelfApproval);
     }
     refuse_decided(request)?;
