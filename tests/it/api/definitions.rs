@@ -68,7 +68,7 @@ async fn concurrent_puts_get_versions_without_gaps() {
 #[tokio::test]
 async fn invalid_definitions_and_agents_are_refused() {
     let api = TestApi::start().await;
-    let cases: [(&str, Value, &[&str]); 11] = [
+    let cases: [(&str, Value, &[&str]); 14] = [
         ("invoice", definition(json!({"input_schema": {"type": "no such type"}})), &["/input_schema"]),
         ("invoice", definition(json!({"output_schema": {"$ref": "http://example.com/s"}})), &["/output_schema"]),
         ("invoice", definition(json!({"failure_codes": ["fine", "has space"]})), &["/failure_codes/1"]),
@@ -79,6 +79,10 @@ async fn invalid_definitions_and_agents_are_refused() {
         ("invoice", definition(json!({"budget": {"max_model_calls": 0}})), &["/budget/max_model_calls"]),
         ("other", definition(json!({})), &["/key"]),
         ("Bad", definition(json!({"key": "Bad"})), &["/key"]),
+        // Browsers and proxies read such paths as others.
+        ("a..b", definition(json!({"key": "a..b"})), &["/key"]),
+        ("any", definition(json!({"key": "."})), &["/key"]),
+        ("any", definition(json!({"key": ".."})), &["/key"]),
         ("invoice", definition(json!({"max_retires": 2})), &["/max_retires"]),
     ];
     for (key, spec, paths) in cases {
@@ -302,7 +306,18 @@ async fn length_and_number_of_names_are_bounded() {
         let answer = put("me", more.clone()).await;
         assert_eq!((answer.error(), answer.paths()), ((422, "invalid_request"), vec![path]), "{more}");
     }
+    for server in ["a__b", "_a", "a_"] {
+        let more = json!({"mcp_servers": {server: {"url": "http://x"}}});
+        assert_eq!(put("me", more).await.paths(), ["/mcp_servers"], "{server}");
+    }
     assert_eq!(put(&"k".repeat(65), json!({})).await.paths(), ["/key"]);
+    assert_eq!(put("a..b", json!({})).await.paths(), ["/key"]);
+    for (path, body) in [
+        ("/v1/indexes/a..b/documents", json!({"documents": [{"id": "a", "text": "x"}]})),
+        ("/v1/schedules", json!({"key": "a..b", "agent": "clerk", "input": {}, "interval_seconds": 60})),
+    ] {
+        assert_eq!(api.acme.post(path, &body).await.status, 422, "{path}");
+    }
     let validators = definition(json!({"validators": vec!["is_valid_json"; 33]}));
     assert_eq!(api.acme.put("/v1/definitions/invoice", &validators).await.paths(), ["/validators"]);
 

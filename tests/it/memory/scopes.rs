@@ -40,6 +40,21 @@ async fn memory_of_one_user_reaches_no_other() {
 }
 
 #[tokio::test]
+async fn number_and_its_text_are_two_users() {
+    let service = service().await;
+    let _worker = service.fleet.worker();
+    let users = [(json!("42"), "\"42\""), (json!(42), "42"), (json!("true"), "\"true\""), (json!(true), "true")];
+    for (user, scope) in users.iter().chain(&[(json!("42a"), "42a"), (json!("\"42\""), r#""\"42\"""#)]) {
+        let session = tell(&service, user, "Hello.").await;
+        service.end_and_remember(&session).await;
+        let scopes = service.fleet.json("select jsonb_agg(distinct scope) from memory_episodes").await;
+        assert!(scopes.as_array().unwrap().contains(&json!(format!("metadata.user.id={scope}"))), "{user}: {scopes}");
+    }
+    let scopes = service.fleet.json("select jsonb_agg(distinct scope) from memory_episodes").await;
+    assert_eq!(scopes.as_array().unwrap().len(), users.len() + 2);
+}
+
+#[tokio::test]
 async fn session_without_a_scope_has_no_memory() {
     let service = service().await;
     let _worker = service.fleet.worker();

@@ -203,3 +203,16 @@ async fn tenant_quota_covers_workspaces() {
     assert_eq!(results[3], "a 20971520 bytes");
     worker.drain().await;
 }
+
+/// An overwritten file counts until the sweep has removed its bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_version_counts_when_it_is_written() {
+    let Some(mut bench) = Bench::start().await else { return };
+    bench.fleet.set("LONGHAUL__FILES__TENANT_BYTES", "20971520");
+    let worker = bench.fleet.worker();
+    let rewrite = || bash("head -c 9000000 /dev/urandom > a");
+    let results = bench.run([vec![rewrite(), rewrite(), rewrite(), list("")]]).await;
+    assert_eq!(super::error(&results[2])["message"], "the quota of files is used up");
+    assert_eq!(results[3], "a 9000000 bytes");
+    worker.drain().await;
+}

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     BudgetSpec, CallSettings, CallerToolSpec, ConcurrencySpec, InstancesSpec, KEY, LatentToolSpec, McpServerSpec,
-    MemorySpec, NAME, SKILL_NAME, SubAgentGrant, ToolRef, ToolSettings,
+    MemorySpec, NAME, SERVER_NAME, SKILL_NAME, SubAgentGrant, ToolRef, ToolSettings,
 };
 use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 
@@ -16,7 +16,7 @@ use crate::{approvals::ApprovalsSpec, model::ModelSpec};
 #[serde(deny_unknown_fields)]
 pub struct AgentSpec {
     /// Unique slug.
-    #[schemars(regex(pattern = KEY))]
+    #[schemars(length(max = 64), regex(pattern = KEY))]
     pub key: String,
     /// Display name.
     pub name: String,
@@ -39,7 +39,7 @@ pub struct AgentSpec {
     pub tools: Vec<ToolRef>,
     /// MCP servers by name; their tools are named `mcp__<server>__<tool>`.
     #[serde(default)]
-    #[schemars(extend("maxProperties" = 32, "propertyNames" = { "pattern": NAME }))]
+    #[schemars(extend("maxProperties" = 32, "propertyNames" = { "pattern": SERVER_NAME, "maxLength": 64 }))]
     pub mcp_servers: BTreeMap<String, McpServerSpec>,
     /// Tools without a handler: the model writes their results itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -20,7 +20,7 @@ pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please tr
 #[serde(deny_unknown_fields)]
 pub struct DefinitionSpec {
     /// Unique slug.
-    #[schemars(regex(pattern = KEY))]
+    #[schemars(length(max = 64), regex(pattern = KEY))]
     pub key: String,
     /// The agent that runs it.
     pub agent_key: String,

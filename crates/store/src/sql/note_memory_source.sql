@@ -9,7 +9,14 @@ with place as materialized (
             when $3::text is null then ''
             when jsonb_typeof(coalesce(s.metadata, e.metadata) #> $2::text[]) in ('string', 'number', 'boolean')
                 and char_length(coalesce(s.metadata, e.metadata) #>> $2) between 1 and 256
-                then $3 || '=' || (coalesce(s.metadata, e.metadata) #>> $2)
+                -- A text that reads as a number or as true or false is quoted: 1 and "1" are two places.
+                then $3 || '=' || case
+                    when jsonb_typeof(coalesce(s.metadata, e.metadata) #> $2) = 'string'
+                        and coalesce(s.metadata, e.metadata) #>> $2
+                            ~ '^(-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?|true|false|".*)$'
+                    then (coalesce(s.metadata, e.metadata) #> $2)::text
+                    else coalesce(s.metadata, e.metadata) #>> $2
+                end
         end as scope
     from executions e
     left join sessions s on s.id = e.session_id

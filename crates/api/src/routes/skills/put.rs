@@ -7,13 +7,14 @@ use axum::{
     http::{HeaderMap, StatusCode},
 };
 use longhaul_sdk::spec::SkillSpec;
+use longhaul_shared::visible;
 
 use super::view::SkillView;
 use crate::{
     auth::Principal,
     body::SKILL_LIMIT,
     error::{ApiError, ApiResult, Violation},
-    extract::{Params, Path},
+    extract::{Params, Path, escape_pointer},
     routes::definitions::put::{owner, read_spec},
     state::ApiState,
 };
@@ -33,6 +34,7 @@ pub(crate) async fn put(
     let owner = owner(&principal, params)?;
     let skill: SkillSpec = read_spec(&headers, (body, SKILL_LIMIT), |skill| violations(&name, skill)).await?;
     let put = state.store.put_skill(owner, &skill).await?;
+    state.store.note_author(put, principal.key_id()).await?;
     let stored = state.store.resolve_skill(owner, &name, Some(put.version)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(stored.ok_or(ApiError::NotFound("skill"))?.into())))
@@ -41,5 +43,12 @@ pub(crate) async fn put(
 fn violations(name: &str, skill: &SkillSpec) -> Vec<Violation> {
     let differs = (skill.name != name).then(|| Violation::new("/name", format!("differs from `{name}` in the path")));
     let problems = skill.problems().into_iter().map(|(path, reason)| Violation::new(path, reason));
-    differs.into_iter().chain(problems).collect()
+    let is_plain = |path: &str| visible::line(path) == path;
+    let hidden = skill.files.keys().filter(|path| !is_plain(path)).map(|path| {
+        Violation::new(
+            format!("/files/{}", escape_pointer(path)),
+            "has characters that are not shown, or turn its text",
+        )
+    });
+    differs.into_iter().chain(problems).chain(hidden).collect()
 }

@@ -19,6 +19,7 @@ pub enum InvalidName {
 pub fn is_own_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= MAX_INDEX_CHARS
+        && !name.contains("..")
         && name.bytes().next().is_some_and(is_plain)
         && name.bytes().all(|byte| is_plain(byte) || matches!(byte, b'.' | b'_' | b'-'))
 }
@@ -93,7 +94,7 @@ mod tests {
         for name in ["kb", "0", "kb.docs-v2_x"] {
             assert!(is_own_name(name), "{name}");
         }
-        for name in ["", "KB", "a b", ".a", "é", "a/b", &"x".repeat(129)] {
+        for name in ["", "KB", "a b", ".a", "a..b", "é", "a/b", &"x".repeat(129)] {
             assert!(!is_own_name(name), "{name}");
         }
     }

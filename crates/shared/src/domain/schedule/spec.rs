@@ -19,6 +19,8 @@ use crate::{
 };
 
 /// Characters of keys, and of definitions, agents and zones, which are looked up.
+/// Plain in a path: without `..`.
+const KEY: &str = r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9_-]+)*\.?$";
 const NAME: &str = r"^[^\u0000]{1,200}$";
 /// Shortest and longest interval, in seconds: a minute and a year.
 const MIN_INTERVAL: u32 = 60;
@@ -102,7 +104,7 @@ pub struct MonthlyBudget {
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Name of the schedule, unique per tenant.
-    #[schemars(regex(pattern = "^[a-z0-9][a-z0-9._-]{0,63}$"), example = "nightly-report")]
+    #[schemars(length(max = 64), regex(pattern = KEY), example = "nightly-report")]
     pub key: String,
     /// Definition to run; exactly one of `definition` and `agent`.
     #[schemars(regex(pattern = NAME))]
