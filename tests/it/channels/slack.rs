@@ -226,7 +226,7 @@ async fn channel_decides_no_more_than_its_key_may() {
     let message = slack.until("/services/T0/B0/hidden", 2).await.remove(1);
     let prefix = desk.owner.key.clone().unwrap()[3..11].to_owned();
     let reader = Desk { owner: desk.api.caller("acme", CHANNELS).await, ..desk };
-    assert_eq!(reader.api.store.revoke_api_key(reader.api.tenant, &prefix).await.unwrap(), 1);
+    assert_eq!(reader.api.store.revoke_api_key(reader.api.tenant, &prefix).await.unwrap().len(), 1);
     let body = click(&slack, &button(&message, "approve"), "ada");
     assert_eq!(press(&reader.api, &body).await.0, 200);
     let answer = slack.until("/actions/T0/answer", 2).await.remove(1);
@@ -264,4 +264,49 @@ async fn failure_is_posted_and_foreign_response_url_ignored() {
     assert_eq!(cancelled.status, 200, "{}", cancelled.text);
     let told = slack.until("/services/T0/B0/hidden", 2).await.remove(1).to_string();
     assert!(told.contains("Execution failed") && told.contains(&request.execution_id.to_string()), "{told}");
+}
+
+/// A channel shows and decides what its key may: it stops with the key, and goes on under one that replaced it.
+#[tokio::test]
+async fn channel_stops_with_its_key() {
+    let (desk, slack) = (Desk::open().await, FakeSlack::start().await);
+    let id = channel(&desk.owner, &slack).await;
+    let standard = desk.owner.post("/v1/webhooks", &json!({ "url": format!("{}/standard", slack.url) })).await;
+    let _delivery = desk.api.deliver_to(OPTIONS, channels());
+    let admin = desk.api.caller("acme", Scope::ALL).await;
+    let owner = desk.owner.get("/v1/whoami").await.body["key_id"].as_str().unwrap().to_owned();
+    let state = async || {
+        let held = admin.get(&format!("/v1/keys/{owner}/holdings")).await;
+        assert_eq!(held.status, 200, "{}", held.text);
+        let webhooks = held.body["webhooks"].as_array().unwrap().clone();
+        let enabled = |id: &str| webhooks.iter().find(|one| one["id"] == id).unwrap()["is_enabled"] == true;
+        (enabled(&id), enabled(standard.body["id"].as_str().unwrap()))
+    };
+    assert_eq!(state().await, (true, true));
+
+    let rotated = admin.post(&format!("/v1/keys/{owner}/rotate"), &json!({})).await;
+    assert_eq!(rotated.status, 201, "{}", rotated.text);
+    assert_eq!(admin.delete(&format!("/v1/keys/{owner}")).await.status, 204);
+    assert_eq!(state().await, (true, true), "another key of the holder is in its place");
+    desk.approval().await;
+    slack.until("/services/T0/B0/hidden", 1).await;
+
+    let heir = rotated.body["id"].as_str().unwrap();
+    assert_eq!(admin.delete(&format!("/v1/keys/{heir}")).await.status, 204);
+    assert_eq!(state().await, (false, true), "a webhook without texts goes on, and is listed");
+    let shown = admin.get(&format!("/v1/webhooks/{id}")).await.body;
+    assert_eq!(shown["disabled_because"], "key_revoked");
+    desk.approval().await;
+    // The webhook is told of both: the channel had its time.
+    slack.until("/standard", 2).await;
+    let told = slack.until("/services/T0/B0/hidden", 1).await.len();
+    let waiting: i64 =
+        sqlx::query_scalar("select count(*) from webhook_deliveries where endpoint_id = $1 and next_at is not null")
+            .bind(uuid::Uuid::parse_str(&id).unwrap())
+            .fetch_one(&desk.api.db.pool)
+            .await
+            .unwrap();
+    assert_eq!((told, waiting), (1, 0), "nothing is kept for it either");
+    let other = desk.api.caller("beta", Scope::ALL).await;
+    assert_eq!(other.get(&format!("/v1/keys/{owner}/holdings")).await.error(), (404, "not_found"));
 }

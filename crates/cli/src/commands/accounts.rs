@@ -4,6 +4,7 @@ use longhaul_command::{Context, Exit, output};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use super::keys;
 use crate::client::Client;
 
 /// List the people who signed in to the page, disable an account, and enable it
@@ -100,8 +101,12 @@ async fn set(client: &Client, (id, verb): (&str, &str), reach: &Reach, context: 
     let account = client.send(request).await?.body;
     if context.json {
         output::json(&account);
-    } else {
-        output::line(format!("{verb}d {}", account["name"].as_str().unwrap_or_default()));
+        return Ok(Exit::Done);
+    }
+    output::line(format!("{verb}d {}", account["name"].as_str().unwrap_or_default()));
+    if verb == "disable" {
+        let held = client.request(Method::GET, &format!("/v1/keys/{id}/holdings")).query(&reach.query());
+        keys::note_left(&client.send(held).await?.body);
     }
     Ok(Exit::Done)
 }

@@ -14,6 +14,7 @@ use longhaul_store::{
     tenants::{
         accounts::scopes_of,
         api_keys::{ApiKey, IssuedKey, KeyState, Scope},
+        holdings::Holdings,
         key_management::{Issue, MAX_KEYS, NewKey, Rotation},
     },
 };
@@ -24,6 +25,9 @@ use crate::{
     compose,
     exit::{NotFoundError, UsageError},
 };
+
+/// Most entries of each list of what a key left.
+const MAX_LISTED: i64 = 200;
 
 /// Create, list, rotate and revoke API keys
 #[derive(Debug, clap::Args)]
@@ -172,14 +176,58 @@ pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::R
         }
         KeysCommand::Revoke { key, tenant } => {
             let short = key.strip_prefix("lh_").unwrap_or(&key);
-            let revoked = store.revoke_api_key(find(&store, &tenant).await?, short).await?;
-            if context.json {
-                output::json(&json!({"revoked": revoked}));
-            } else {
-                output::line(format!("{revoked} revoked"));
+            let tenant = find(&store, &tenant).await?;
+            let revoked = store.revoke_api_key(tenant, short).await?;
+            let mut left = Vec::new();
+            for key in &revoked {
+                left.push(holdings(store.holdings(tenant, *key, MAX_LISTED).await?));
             }
-            Ok(if revoked == 0 { Exit::NotFound } else { Exit::Done })
+            if context.json {
+                output::json(&json!({ "revoked": revoked.len(), "left": left }));
+            } else {
+                output::line(format!("{} revoked", revoked.len()));
+                left.iter().for_each(note_left);
+            }
+            Ok(if revoked.is_empty() { Exit::NotFound } else { Exit::Done })
         }
+    }
+}
+
+/// What a key left, as the API shows it.
+fn holdings(of: Holdings) -> Value {
+    let webhooks = of.webhooks.into_iter().map(|held| {
+        let (id, kind, is_enabled) = (held.id, held.kind, held.is_enabled);
+        json!({ "id": id, "kind": kind, "is_enabled": is_enabled })
+    });
+    let messages = of.queued_messages.into_iter().map(
+        |queued| json!({ "session_id": queued.session.to_string(), "execution_id": queued.execution.to_string() }),
+    );
+    json!({
+        "webhooks": webhooks.collect::<Vec<_>>(), "schedules": of.schedules,
+        "queued_messages": messages.collect::<Vec<_>>(),
+    })
+}
+
+/// Says what a revoked key or a disabled account left, and what to do about it.
+pub fn note_left(left: &Value) {
+    let of = |list: &str| left[list].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    for webhook in of("webhooks") {
+        let (id, kind) = (text(&webhook["id"]), text(&webhook["kind"]));
+        let goes_on = webhook["is_enabled"] == true;
+        output::note(match (kind.as_str(), goes_on) {
+            ("standard", true) => format!("its webhook {id} goes on; remove it with: longhaul webhook delete {id}"),
+            (_, true) => format!("its channel {id} ({kind}) goes on"),
+            (_, false) => format!("its {kind} webhook or channel {id} is off"),
+        });
+    }
+    for schedule in of("schedules") {
+        let key = text(&schedule);
+        output::note(format!("its schedule {key} starts nothing; write it with another key to go on"));
+    }
+    for message in of("queued_messages") {
+        let id = text(&message["execution_id"]);
+        output::note(format!("its message waits for its turn; withdraw it with: longhaul cancel {id}"));
     }
 }
 

@@ -424,6 +424,7 @@ async fn tell(store: &Store, tenant: TenantId, url: &str) -> anyhow::Result<()> 
         sealed_url: None,
         sealed_secret: None,
         key: None,
+        written_by: None,
         description: None,
         types: &[EventType::ExecutionFinished, EventType::ExecutionFailed],
         is_enabled: true,

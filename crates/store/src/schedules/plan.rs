@@ -173,7 +173,7 @@ impl Store {
             r#"
             select t.org_id, nullif(t.group_id, '') as group_id,
                 coalesce('admin' = any (k.scopes), false) as "is_admin!",
-                k.revoked_at is not null as "is_revoked!"
+                longhaul_is_revoked($2) as "is_revoked!"
             from tenants t left join api_keys k on k.id = $2
             where t.id = $1
             "#,

@@ -6,7 +6,7 @@ use longhaul_shared::domain::{ApiKeyId, Role, TenantId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{api_keys::Scope, scope::TenantScope};
+use super::{api_keys::Scope, holdings::settle_channels, scope::TenantScope};
 use crate::{Store, StoreError};
 
 /// These scopes and those of these roles, sorted, without doubles.
@@ -173,20 +173,26 @@ impl Store {
         is_disabled: bool,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let tenants = reach.ids();
-        let hash = sqlx::query_scalar!(
+        let mut transaction = self.pool.begin().await?;
+        let account = sqlx::query!(
             r#"
             update api_keys k set
                 revoked_at = case when $3 then coalesce(k.revoked_at, longhaul_now()) end,
                 sessions_ended_at = case when $3 then longhaul_now() else k.sessions_ended_at end
             from accounts a
             where a.key_id = k.id and k.id = $2 and ($1::uuid[] is null or k.tenant_id = any ($1))
-            returning k.hash
+            returning k.hash, k.tenant_id
             "#,
             tenants.as_deref(),
             id.0,
             is_disabled,
-        );
-        Ok(hash.fetch_optional(&self.pool).await?)
+        )
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let Some(account) = account else { return Ok(None) };
+        settle_channels(&mut transaction, account.tenant_id).await?;
+        transaction.commit().await?;
+        Ok(Some(account.hash))
     }
 }
 

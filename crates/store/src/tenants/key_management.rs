@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{
     api_keys::{ApiKey, IssuedKey, Pepper, Scope, random_key, select_keys},
+    holdings::settle_channels,
     scope::TenantScope,
 };
 use crate::{Store, StoreError};
@@ -192,32 +193,41 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn revoke_key(&self, reach: &TenantScope, id: ApiKeyId) -> Result<Option<Vec<u8>>, StoreError> {
         let tenants = reach.ids();
-        let hash = sqlx::query_scalar!(
+        let mut transaction = self.pool.begin().await?;
+        let revoked = sqlx::query!(
             "update api_keys set revoked_at = coalesce(revoked_at, longhaul_now()) \
-             where id = $2 and ($1::uuid[] is null or tenant_id = any ($1)) and not is_account returning hash",
+             where id = $2 and ($1::uuid[] is null or tenant_id = any ($1)) and not is_account \
+             returning hash, tenant_id",
             tenants.as_deref(),
             id.0,
         )
-        .fetch_optional(&self.pool)
+        .fetch_optional(&mut *transaction)
         .await?;
-        Ok(hash)
+        let Some(revoked) = revoked else { return Ok(None) };
+        settle_channels(&mut transaction, revoked.tenant_id).await?;
+        transaction.commit().await?;
+        Ok(Some(revoked.hash))
     }
 
-    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns the
-    /// number revoked.
+    /// Revokes the keys of a tenant with that id or prefix; API processes honour it within 10 s. Returns those
+    /// revoked.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn revoke_api_key(&self, tenant: TenantId, id_or_prefix: &str) -> Result<u64, StoreError> {
-        let done = sqlx::query!(
+    pub async fn revoke_api_key(&self, tenant: TenantId, id_or_prefix: &str) -> Result<Vec<ApiKeyId>, StoreError> {
+        let mut transaction = self.pool.begin().await?;
+        let revoked = sqlx::query_scalar!(
             "update api_keys set revoked_at = longhaul_now() \
-             where tenant_id = $1 and revoked_at is null and not is_account and (id::text = $2 or prefix = $2)",
+             where tenant_id = $1 and revoked_at is null and not is_account and (id::text = $2 or prefix = $2) \
+             returning id",
             tenant.0,
             id_or_prefix,
         )
-        .execute(&self.pool)
+        .fetch_all(&mut *transaction)
         .await?;
-        Ok(done.rows_affected())
+        settle_channels(&mut transaction, tenant.0).await?;
+        transaction.commit().await?;
+        Ok(revoked.into_iter().map(ApiKeyId).collect())
     }
 
     /// Notes that keys were used just now, each at most once a minute.

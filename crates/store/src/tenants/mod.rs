@@ -3,5 +3,7 @@
 pub mod accounts;
 pub mod api_keys;
 pub mod audit_log;
+pub mod holdings;
+pub mod kept_answers;
 pub mod key_management;
 pub mod scope;

@@ -28,7 +28,8 @@ impl Store {
             r#"
             select kind, coalesce(sealed_url, url) as "url!", sealed_secret, key_id as "key_id!"
             from webhook_endpoints
-            where id = $1 and tenant_id = $2 and disabled_at is null and key_id is not null
+            where id = $1 and tenant_id = $2 and (disabled_at is null or disabled_because = 'key_revoked')
+                and key_id is not null
             "#,
             of.id,
             of.tenant.0,

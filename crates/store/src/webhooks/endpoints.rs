@@ -23,6 +23,8 @@ pub struct WrittenEndpoint<'a> {
     pub sealed_secret: Option<&'a str>,
     /// Key with whose rights the people in a channel decide.
     pub key: Option<ApiKeyId>,
+    /// Key that writes it.
+    pub written_by: Option<ApiKeyId>,
     pub description: Option<&'a str>,
     pub types: &'a [EventType],
     pub is_enabled: bool,
@@ -46,6 +48,8 @@ pub enum DisabledBecause {
     Failures,
     /// It answered 410.
     Gone,
+    /// It is a channel, and its key was revoked or its account disabled.
+    KeyRevoked,
 }
 
 longhaul_shared::named!(DisabledBecause);
@@ -130,6 +134,7 @@ impl WrittenEndpoint<'_> {
             "sealed_url": self.sealed_url,
             "sealed_secret": self.sealed_secret,
             "key_id": self.key.map(|key| key.0),
+            "written_by": self.written_by.map(|key| key.0),
         })
     }
 }
@@ -148,13 +153,14 @@ impl Store {
             r#"
             insert into webhook_endpoints (
                 id, tenant_id, url, description, types, created_at, disabled_at, disabled_because, kind, sealed_url,
-                sealed_secret, key_id
+                sealed_secret, key_id, written_by
             )
             select n.id, n.tenant_id, n.url, n.description, n.types, t.now, case when not n.is_enabled then t.now end,
-                case when not n.is_enabled then 'caller' end, n.kind, n.sealed_url, n.sealed_secret, n.key_id
+                case when not n.is_enabled then 'caller' end, n.kind, n.sealed_url, n.sealed_secret, n.key_id,
+                n.written_by
             from (select longhaul_now() as now) t, jsonb_to_record($1) as n (
                 id uuid, tenant_id uuid, url text, description text, types text[], is_enabled boolean, kind text,
-                sealed_url text, sealed_secret text, key_id uuid
+                sealed_url text, sealed_secret text, key_id uuid, written_by uuid
             )
             where (select count(*) from webhook_endpoints w where w.tenant_id = n.tenant_id) < $2
             "#,
@@ -210,10 +216,10 @@ impl Store {
                 disabled_because = case when not n.is_enabled then coalesce(w.disabled_because, 'caller') end,
                 failing_since = null, failures = 0, closed_until = null,
                 sealed_url = n.sealed_url, sealed_secret = coalesce(n.sealed_secret, w.sealed_secret),
-                key_id = n.key_id
+                key_id = n.key_id, written_by = n.written_by
             from jsonb_to_record($1) as n (
                 id uuid, tenant_id uuid, url text, description text, types text[], is_enabled boolean, kind text,
-                sealed_url text, sealed_secret text, key_id uuid
+                sealed_url text, sealed_secret text, key_id uuid, written_by uuid
             )
             where w.id = n.id and w.tenant_id = n.tenant_id and w.kind = n.kind
             "#,

@@ -5,6 +5,7 @@
 
 pub(crate) mod create;
 mod error;
+pub(crate) mod holdings;
 pub(crate) mod list;
 mod request;
 pub(crate) mod revoke;
