@@ -18,27 +18,36 @@ use uuid::Uuid;
 use crate::error::ApiError;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const OWN_REQUEST_ID: HeaderName = HeaderName::from_static("longhaul-request-id");
 /// Content security policy of the page, which has no inline script or style. The API viewer sets its own policy.
 const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                            form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The caller's request id if it is printable and at most 128 bytes, otherwise a new one.
-fn request_id(request: &Request) -> HeaderValue {
+/// The caller's request id if it is printable and at most 128 bytes, otherwise our own.
+fn request_id(request: &Request, own: Uuid) -> HeaderValue {
     let given = request.headers().get(&REQUEST_ID);
     let is_plain =
         |value: &&HeaderValue| (1..=128).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic);
-    given.filter(is_plain).cloned().unwrap_or_else(|| {
-        HeaderValue::from_str(&Uuid::new_v4().to_string()).unwrap_or(HeaderValue::from_static("none"))
-    })
+    given.filter(is_plain).cloned().unwrap_or_else(|| own_id(own))
 }
 
-/// The request id that is logged and returned.
-#[derive(Debug, Clone)]
-pub(crate) struct RequestId(pub(crate) String);
+fn own_id(own: Uuid) -> HeaderValue {
+    HeaderValue::from_str(&own.to_string()).unwrap_or(HeaderValue::from_static("none"))
+}
+
+/// The ids of a request, which are logged and returned.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RequestId {
+    /// The caller's id, if it sent one; it may be that of another request.
+    pub(crate) told: String,
+    /// Ours, which no caller chooses.
+    pub(crate) own: Uuid,
+}
 
 pub(crate) async fn around(mut request: Request, next: Next) -> Response {
-    let id = request_id(&request);
-    request.extensions_mut().insert(RequestId(id.to_str().unwrap_or_default().to_owned()));
+    let own = Uuid::new_v4();
+    let id = request_id(&request, own);
+    request.extensions_mut().insert(RequestId { told: id.to_str().unwrap_or_default().to_owned(), own });
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = request.method().clone();
     let span = tracing::info_span!(
@@ -48,6 +57,7 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
         http.request.method = %method,
         http.route = route,
         request.id = id.to_str().unwrap_or_default(),
+        longhaul.request.id = %own,
         http.response.status_code = tracing::field::Empty,
         error.type = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,
@@ -69,6 +79,7 @@ pub(crate) async fn around(mut request: Request, next: Next) -> Response {
 
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, id);
+    headers.insert(OWN_REQUEST_ID, own_id(own));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // Under `no-referrer`, browsers would not name the origin when they submit our own forms.
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));

@@ -91,7 +91,7 @@ pub(crate) async fn callback(
     };
     let Some(hash) = signed_in(&state, provider, &person).await? else { return away("account_disabled") };
     state.keys.forget(&hash);
-    auth::by_hash(&state, hash.clone()).await?.act_in(&audit);
+    auth::by_hash(&state, hash.clone(), auth::Age::Now).await?.act_in(&audit);
     let session = Session::cookie(&state, &hash, state.store.now().await?)?;
     // The session's cookie is `Strict`: a redirect would be part of the provider's navigation, and lack it.
     Ok(with_cookies(Html(longhaul_page::signed_in(&held.next)).into_response(), &[done, session]))

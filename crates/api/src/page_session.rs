@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::{
     audit::AuditSlot,
-    auth,
+    auth::{self, Age},
     body::BODY_LIMIT,
     error::{ApiError, ApiResult},
     session_cookie::{Session, is_same_site},
@@ -67,8 +67,17 @@ pub(crate) fn own_page(next: &str) -> &str {
     if is_own { next } else { "/" }
 }
 
-pub(crate) async fn logout(State(state): State<ApiState>, _: SameSite, headers: HeaderMap) -> ApiResult<Response> {
+/// Ends all sessions of the key. One that is over already leaves no row in the audit log: it changes nothing.
+pub(crate) async fn logout(
+    State(state): State<ApiState>,
+    _: SameSite,
+    Extension(audit): Extension<AuditSlot>,
+    headers: HeaderMap,
+) -> ApiResult<Response> {
     if let Some(session) = Session::read(&state, &headers) {
+        if let Ok(mut principal) = auth::by_hash(&state, session.key_hash.clone(), Age::Cached).await {
+            principal.act_in(&audit);
+        }
         state.store.end_sessions(&session.key_hash, session.began_at).await?;
         state.keys.forget(&session.key_hash);
     }

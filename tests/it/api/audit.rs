@@ -39,6 +39,12 @@ async fn change_leaves_a_row_without_its_body() {
         (&json!("key"), &json!("test"), &json!("acme"))
     );
     assert_eq!(row["request_id"], "ticket-17");
+    let own = row["own_request_id"].as_str().unwrap();
+    assert_eq!((own, answer.header("x-request-id")), (answer.header("longhaul-request-id"), "ticket-17"));
+    assert!(uuid::Uuid::parse_str(own).is_ok(), "no caller chooses it: {own}");
+    let forged = [("x-request-id", "ticket-17"), ("longhaul-request-id", own)];
+    let again = api.acme.post_as(&path, &json!({}), &forged).await;
+    assert_ne!(again.header("longhaul-request-id"), own);
     let secret = "a-secret-of-the-body";
     let limit = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 3, "note": secret})).await;
     assert_eq!(limit.status, 422);

@@ -1,11 +1,15 @@
 //! Sessions of the page: begun with a key, signed, ended, and no use to other sites.
 
 use longhaul_api::{ApiOptions, PageOptions};
+use longhaul_store::tenants::api_keys::Scope;
 use reqwest::Method;
 use serde_json::json;
 
 use super::{Visitor, post_key};
-use crate::support::api::TestApi;
+use crate::support::{
+    api::TestApi,
+    wait::{SOON, eventually},
+};
 
 #[tokio::test]
 async fn screens_require_a_sign_in() {
@@ -37,11 +41,18 @@ async fn sign_in_leads_to_no_other_site() {
 async fn forged_and_ended_cookies_open_nothing() {
     let api = TestApi::start().await;
     let key = api.acme.key.clone().unwrap();
+    let auditor = api.caller("acme", &[Scope::AuditRead]).await;
     let first = Visitor::sign_in(&api, &key).await;
     assert_eq!(first.get("/").await.status, 200);
     let forged = format!("{}x", first.cookie);
     assert_eq!(api.nobody().send(Method::GET, "/", None, &[("cookie", &forged)]).await.status, 303);
     assert_eq!(first.send(Method::POST, "/logout", None, &[]).await.status, 303);
+    eventually("the end of the sessions is in the audit log", SOON, async || {
+        let log = auditor.get("/v1/audit?route=/logout").await;
+        let rows = log.body["entries"].as_array().unwrap().len();
+        if rows == 1 && log.body["entries"][0]["actor_name"] == "test" { Ok(()) } else { Err(log.text) }
+    })
+    .await;
     assert_eq!(first.get("/").await.status, 303, "the session has ended, also for a copy of its cookie");
     assert_eq!(first.get("/v1/executions").await.error(), (401, "unauthenticated"));
     let second = Visitor::sign_in(&api, &key).await;

@@ -101,12 +101,14 @@ pub(crate) async fn around(State(state): State<ApiState>, mut request: Request, 
         Err(_) => None,
     };
     let slot = AuditSlot::default();
+    let id = request.extensions().get::<RequestId>().cloned().unwrap_or_default();
     let audited = AuditedRequest {
         at: state.store.believed_now(),
         method: request.method().as_str().to_owned(),
         route,
         target,
-        request_id: request.extensions().get::<RequestId>().map(|id| id.0.clone()).unwrap_or_default(),
+        request_id: id.told,
+        own_request_id: id.own,
     };
     request.extensions_mut().insert(slot.clone());
     let mut pending = Pending { request: Some(audited), slot, place: Some(place) };
@@ -158,6 +160,7 @@ mod tests {
                 route: "/v1/keys/{id}".into(),
                 target: Some("in the path".into()),
                 request_id: "r".into(),
+                own_request_id: uuid::Uuid::nil(),
             };
             let place = Place(sender.clone().reserve_owned().await.unwrap());
             Pending { request: Some(request), slot: slot.clone(), place: Some(place) }

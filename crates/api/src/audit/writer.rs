@@ -127,6 +127,7 @@ fn lost(row: &AuditEntry) {
         audit.target = row.target,
         http.response.status_code = row.status,
         request.id = row.request_id,
+        longhaul.request.id = %row.own_request_id,
         "a row of the audit log could not be stored"
     );
 }

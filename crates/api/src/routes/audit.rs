@@ -43,7 +43,11 @@ pub(crate) struct AuditEntryView {
     target: Option<String>,
     /// Status of the answer; null if the caller left before it.
     status: Option<i32>,
+    /// Id of the request in the log: the caller's, if it sent one.
     request_id: String,
+    /// Id of the request that no caller chooses; also the header `Longhaul-Request-Id` of its answer. Null in rows of
+    /// earlier releases.
+    own_request_id: Option<String>,
 }
 
 impl From<AuditRow> for AuditEntryView {
@@ -61,6 +65,7 @@ impl From<AuditRow> for AuditEntryView {
             target: row.target,
             status: row.status,
             request_id: row.request_id,
+            own_request_id: row.own_request_id.map(|id| id.to_string()),
         }
     }
 }

@@ -1,7 +1,7 @@
 -- Rows of the audit log, newest first: of actors of the tenants $1, by the actor $2, with the route $3 and the target
 -- $4, since $5, until $6, before the row $7.
 select a.id, a.at, t.org_id, nullif(t.group_id, '') as group_id, a.actor_kind, a.actor_id, a.actor_name, a.method,
-    a.route, a.target, a.status, a.request_id
+    a.route, a.target, a.status, a.request_id, a.own_request_id
 from (select * from tenants where $1::uuid[] is null or id = any ($1)) t
 cross join lateral (
     select * from audit_log a

@@ -50,7 +50,10 @@ pub struct AuditEntry {
     pub target: Option<String>,
     /// Status of the answer; `None` if the caller left before it.
     pub status: Option<u16>,
+    /// Id of the request: the caller's, if it sent one.
     pub request_id: String,
+    /// Id of the request that no caller chooses.
+    pub own_request_id: Uuid,
 }
 
 /// A request for a change.
@@ -61,12 +64,13 @@ pub struct AuditedRequest {
     pub route: String,
     pub target: Option<String>,
     pub request_id: String,
+    pub own_request_id: Uuid,
 }
 
 impl AuditEntry {
     #[must_use]
     pub fn new(request: AuditedRequest, actor: Actor, status: Option<u16>) -> Self {
-        let AuditedRequest { at, method, route, target, request_id } = request;
+        let AuditedRequest { at, method, route, target, request_id, own_request_id } = request;
         let seconds = u64::try_from(at.timestamp()).unwrap_or_default();
         // Exact to less than a microsecond, so that rows of one millisecond are in order.
         let context = ContextV7::new().with_additional_precision();
@@ -82,6 +86,7 @@ impl AuditEntry {
             target,
             status,
             request_id,
+            own_request_id,
         }
     }
 }
@@ -108,6 +113,8 @@ pub struct AuditRow {
     pub target: Option<String>,
     pub status: Option<i32>,
     pub request_id: String,
+    /// `None` in rows of earlier releases.
+    pub own_request_id: Option<Uuid>,
 }
 
 /// Conditions of a list, which hold together.
@@ -135,12 +142,14 @@ impl Store {
         sqlx::query!(
             r#"
             insert into audit_log (
-                id, at, tenant_id, actor_kind, actor_id, actor_name, method, route, target, status, request_id
+                id, at, tenant_id, actor_kind, actor_id, actor_name, method, route, target, status, request_id,
+                own_request_id
             )
             select r.id, r.at, r.tenant_id, r.actor_kind, r.actor_id, r.actor_name, r.method, r.route, r.target,
-                r.status, r.request_id
+                r.status, r.request_id, r.own_request_id
             from jsonb_to_recordset($1) as r (id uuid, at timestamptz, tenant_id uuid, actor_kind text, actor_id uuid,
-                actor_name text, method text, route text, target text, status int, request_id text)
+                actor_name text, method text, route text, target text, status int, request_id text,
+                own_request_id uuid)
             on conflict (id) do nothing
             "#,
             rows,

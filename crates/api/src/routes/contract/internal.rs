@@ -91,7 +91,7 @@ pub(super) async fn submit(
     ))]
 pub(crate) async fn create(
     State(state): State<ApiState>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(RequestId { told: request_id, .. }): Extension<RequestId>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ContractError> {

@@ -64,7 +64,7 @@ type Caller = Result<Principal, ApiError>;
 pub(crate) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(RequestId { told: request_id, .. }): Extension<RequestId>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
@@ -317,7 +317,7 @@ fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: 
 pub(crate) async fn get(
     State(state): State<ApiState>,
     caller: Caller,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(RequestId { told: request_id, .. }): Extension<RequestId>,
     Path(id): Path<String>,
 ) -> Result<Response, Response> {
     let principal = caller.and_then(|caller| needs(caller, Scope::ExecutionsRead)).map_err(|error| refused(&error))?;

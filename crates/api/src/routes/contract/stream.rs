@@ -54,7 +54,7 @@ const MAX_OPEN: usize = 1_000;
     ))]
 pub(crate) async fn create(
     State(state): State<ApiState>,
-    Extension(RequestId(request_id)): Extension<RequestId>,
+    Extension(RequestId { told: request_id, .. }): Extension<RequestId>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ContractError> {
