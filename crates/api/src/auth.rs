@@ -1,7 +1,8 @@
 //! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds; browsers by
 //! the session that such a key began.
 //!
-//! Invariants: a revoked or expired key stops working within 10 s; a caller sees only its own tenant, unless its key
+//! Invariants: a revoked or expired key stops working within 10 s, and at once for what leaves a row in the audit log,
+//! for which the key is read anew; a caller sees only its own tenant, unless its key
 //! has the scope `admin` and the request names another.
 
 use std::{ops::Deref, sync::Arc};
@@ -21,6 +22,7 @@ use longhaul_store::tenants::{
 use crate::{
     audit::AuditSlot,
     error::{ApiError, ApiResult},
+    kept_answers::KeyedAnswer,
     session_cookie::session_of,
     state::ApiState,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Principal {
     key: Arc<ApiKey>,
     /// The row of this request in the audit log, if it changes something.
     audit: Option<AuditSlot>,
+    /// The answer of this request, if it is kept.
+    keyed: Option<KeyedAnswer>,
 }
 
 impl Principal {
@@ -65,6 +69,11 @@ impl Principal {
         self.audit = Some(slot.clone());
     }
 
+    /// The request's claim on its idempotency key, if its answer is kept.
+    pub(crate) fn keyed(&self) -> Option<&KeyedAnswer> {
+        self.keyed.as_ref()
+    }
+
     /// The caller's role in agent access policy.
     pub(crate) fn role(&self) -> &'static str {
         if self.key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
@@ -73,6 +82,9 @@ impl Principal {
     /// # Errors
     /// The key lacks the scope.
     pub(crate) fn need(&self, scope: Scope) -> ApiResult<()> {
+        if let Some(keyed) = &self.keyed {
+            keyed.note(scope);
+        }
         if self.key.scopes.contains(&scope) { Ok(()) } else { Err(ApiError::MissingScope(scope)) }
     }
 }
@@ -81,16 +93,28 @@ impl FromRequestParts<ApiState> for Principal {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
+        let slot = parts.extensions.get::<AuditSlot>().cloned();
+        let age = if slot.is_some() { Age::Now } else { Age::Cached };
         let mut principal = if parts.headers.contains_key(header::AUTHORIZATION) {
-            authenticate(state, bearer(&parts.headers)?).await?
+            by_hash(state, hash_of(state, bearer(&parts.headers)?)?, age).await?
         } else {
-            of_session(parts, state).await?
+            of_session(parts, state, age).await?
         };
-        if let Some(slot) = parts.extensions.get::<AuditSlot>() {
-            principal.act_in(slot);
+        if let Some(slot) = slot {
+            principal.act_in(&slot);
         }
+        principal.keyed = parts.extensions.get().cloned();
         Ok(principal)
     }
+}
+
+/// Age that what is known of a key may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// None: the row is read.
+    Now,
+    /// As old as the cache of this process.
+    Cached,
 }
 
 /// The caller of a route that reads, with the place of its tenant until the answer is made. Every `GET` has it but
@@ -119,9 +143,9 @@ impl FromRequestParts<ApiState> for Reader {
     }
 }
 
-async fn of_session(parts: &Parts, state: &ApiState) -> ApiResult<Principal> {
+async fn of_session(parts: &Parts, state: &ApiState, age: Age) -> ApiResult<Principal> {
     let session = session_of(state, parts)?;
-    match by_hash(state, session.key_hash).await {
+    match by_hash(state, session.key_hash, age).await {
         Ok(principal) if principal.key().sessions_ended_at.is_none_or(|at| session.began_at > at) => Ok(principal),
         Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
         Err(error) => Err(error),
@@ -140,11 +164,12 @@ fn bearer(headers: &HeaderMap) -> ApiResult<&str> {
 /// # Errors
 /// The key is unknown, revoked or expired, or Postgres is unavailable.
 pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Principal> {
-    if !api_keys::is_well_formed(key) {
-        return Err(ApiError::InvalidApiKey);
-    }
-    // The look-up uses a keyed hash, so its timing reveals nothing about other keys.
-    by_hash(state, state.pepper.key_hash(key)).await
+    by_hash(state, hash_of(state, key)?, Age::Cached).await
+}
+
+/// The look-up uses a keyed hash, so its timing reveals nothing about other keys.
+fn hash_of(state: &ApiState, key: &str) -> ApiResult<Vec<u8>> {
+    if api_keys::is_well_formed(key) { Ok(state.pepper.key_hash(key)) } else { Err(ApiError::InvalidApiKey) }
 }
 
 /// The caller that holds the key with that id.
@@ -154,21 +179,23 @@ pub(crate) async fn authenticate(state: &ApiState, key: &str) -> ApiResult<Princ
 pub(crate) async fn by_id(state: &ApiState, id: ApiKeyId) -> ApiResult<Principal> {
     let found = state.store.find_key_of(&TenantScope::Everybody, id).await?;
     let active = found.filter(|found| found.state == KeyState::Active);
-    active.map(|found| Principal { key: Arc::new(found), audit: None }).ok_or(ApiError::InvalidApiKey)
+    active.map(|found| Principal { key: Arc::new(found), audit: None, keyed: None }).ok_or(ApiError::InvalidApiKey)
 }
 
 /// Authenticates the caller by the HMAC of its key, as a session cookie stores it.
 ///
 /// # Errors
 /// As [`authenticate`].
-pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>) -> ApiResult<Principal> {
-    if let Some(known) = state.keys.get(&hash) {
+pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>, age: Age) -> ApiResult<Principal> {
+    if age == Age::Cached
+        && let Some(known) = state.keys.get(&hash)
+    {
         return Ok(known);
     }
     match state.store.find_api_key(&hash).await? {
         Some(found) if found.state == KeyState::Active => {
             state.key_uses.note(&found, state.store.believed_now());
-            let principal = Principal { key: Arc::new(found), audit: None };
+            let principal = Principal { key: Arc::new(found), audit: None, keyed: None };
             state.keys.remember(hash, principal.clone());
             Ok(principal)
         }

@@ -41,7 +41,7 @@ pub(crate) const SKILL_LIMIT: usize = 2 * SkillSpec::MAX_BYTES;
 /// Body limit of all other requests, in bytes.
 pub(crate) const BODY_LIMIT: usize = 256 * 1024;
 /// Time limit for a body to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest body that is parsed on the async thread, in bytes: less than a millisecond of work.
 const BRIEF_BODY: usize = 64 * 1024;
 

@@ -57,7 +57,8 @@ pub(crate) enum ApiError {
     ExecutionNotEnded(ExecutionId),
     ExecutionErased,
     SessionBusy(ExecutionId),
-    SessionKeyReused,
+    KeyReused,
+    KeyInUse,
     SessionFull,
     TooManyMessages { max: i64 },
     TooManySessions { max: u32 },
@@ -111,7 +112,8 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
-            | Self::SessionKeyReused
+            | Self::KeyReused
+            | Self::KeyInUse
             | Self::SessionFull
             | Self::NotReleasable(_)
             | Self::NoBudget
@@ -189,7 +191,8 @@ impl ApiError {
             Self::BrowserNotConfigured { .. } => "browser_not_configured",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::WebSearchNotConfigured(_) => "web_search_not_configured",
-            Self::IdempotencyKeyReused(_) | Self::SessionKeyReused => "idempotency_key_reused",
+            Self::IdempotencyKeyReused(_) | Self::KeyReused => "idempotency_key_reused",
+            Self::KeyInUse => "idempotency_key_in_use",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotEnded(_) => "execution_not_ended",
             Self::ExecutionErased => "execution_erased",
@@ -276,11 +279,13 @@ impl ApiError {
                 "the agent `{agent}` has the tool `web_search`, and no search service is configured (setting \
                  tools.web_search.backend)"
             ),
-            Self::IdempotencyKeyReused(_) => "the Idempotency-Key was used for a different request".into(),
+            Self::IdempotencyKeyReused(_) | Self::KeyReused => {
+                "the Idempotency-Key was used for a different request".into()
+            }
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
             Self::SessionFull => "the session has as many messages or bytes as it may; begin another".into(),
-            Self::SessionKeyReused => "the idempotency key began another session".into(),
+            Self::KeyInUse => "another request under the same Idempotency-Key is under way; try again".into(),
             Self::SessionBusy(id) => format!("execution {id} answers another message of the session"),
             Self::TooManyMessages { max } => format!("{max} messages of the session wait for their turn already"),
             Self::SessionBudgetSpent => "the session's budget is spent; raise it, or begin another session".into(),
@@ -398,7 +403,8 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
-            | Self::SessionKeyReused
+            | Self::KeyReused
+            | Self::KeyInUse
             | Self::SessionFull
             | Self::TooManyMessages { .. }
             | Self::TooManySessions { .. }

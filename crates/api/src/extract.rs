@@ -9,7 +9,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Datelike, Utc};
 use longhaul_sdk::numbers;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_shared::{domain::ExecutionId, nearest::nearest};
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_store::tenants::scope::TenantScope;
 use serde::de::DeserializeOwned;
@@ -88,6 +88,21 @@ impl Params {
             return None;
         }
         Some(instant)
+    }
+
+    /// A parameter that is one of these names, in any case of letters.
+    pub(crate) fn chosen<T: Copy>(&mut self, name: &str, all: &[T], name_of: fn(T) -> &'static str) -> Option<T> {
+        let text = self.text(name)?;
+        let found = all.iter().copied().find(|one| name_of(*one).eq_ignore_ascii_case(&text));
+        if found.is_none() {
+            let names: Vec<&str> = all.iter().map(|one| name_of(*one)).collect();
+            let folded: Vec<String> = names.iter().map(|name| name.to_lowercase()).collect();
+            let meant = nearest(&text.to_lowercase(), folded.iter().map(String::as_str));
+            let meant = names.iter().find(|name| meant.is_some_and(|meant| name.eq_ignore_ascii_case(meant)));
+            let meant = meant.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+            self.violation(name, format!("`{text}` is none of {}{meant}", names.join(", ")));
+        }
+        found
     }
 
     /// A parameter with a closed set of values.

@@ -12,6 +12,7 @@ mod error;
 mod event_stream;
 mod extract;
 mod fleet_watch;
+mod kept_answers;
 mod key_cache;
 mod key_uses;
 mod looks;

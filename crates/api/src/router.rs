@@ -14,7 +14,7 @@ use crate::{
     audit,
     body::BODY_LIMIT,
     error::ApiError,
-    middleware, oidc_session, page_session,
+    kept_answers, middleware, oidc_session, page_session,
     routes::{
         accounts, audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health,
         human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules,
@@ -139,6 +139,7 @@ fn platform_routes() -> OpenApiRouter<ApiState> {
         .routes(routes!(keys::create::create, keys::list::list))
         .routes(routes!(keys::rotate::rotate))
         .routes(routes!(keys::revoke::revoke))
+        .routes(routes!(keys::holdings::holdings))
         .routes(routes!(accounts::list::list))
         .routes(routes!(accounts::disable::disable))
         .routes(routes!(accounts::disable::enable))
@@ -181,6 +182,7 @@ pub(crate) fn router(state: ApiState) -> Router {
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::MethodNotAllowed)
         .layer(CatchPanicLayer::custom(middleware::on_panic))
+        .layer(axum_middleware::from_fn_with_state(state.clone(), kept_answers::around))
         .layer(axum_middleware::from_fn_with_state(state.clone(), audit::around))
         .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
         .layer(axum_middleware::from_fn(middleware::around))

@@ -222,3 +222,24 @@ async fn keys_are_bounded_and_old_ones_make_room() {
         sqlx::query_scalar("select count(*) from api_keys where name = 'old'").fetch_one(&api.db.pool).await.unwrap();
     assert_eq!(kept, 0);
 }
+
+/// A process that has the key in its cache refuses what cannot be taken back as soon as the key is revoked.
+#[tokio::test]
+async fn revoked_key_changes_nothing_at_another_process() {
+    let api = TestApi::start().await;
+    let beside = api.beside().await;
+    let thief = api.caller("acme", Scope::ALL).await;
+    let there = Caller { url: beside.acme.url.clone(), ..thief.clone() };
+    let id = api.submit().await;
+    for caller in [&thief, &there] {
+        assert_eq!(caller.get("/v1/executions").await.status, 200);
+    }
+    let own = thief.get("/v1/whoami").await.body["key_id"].as_str().unwrap().to_owned();
+    let admin = api.caller("acme", Scope::ALL).await;
+    assert_eq!(admin.delete(&format!("/v1/keys/{own}")).await.status, 204);
+    let key = json!({ "name": "heir", "scopes": ["executions:read"] });
+    assert_eq!(there.post("/v1/keys", &key).await.error(), (401, "invalid_api_key"));
+    assert_eq!(there.post(&format!("/v1/executions/{id}/cancel"), &json!({})).await.error(), (401, "invalid_api_key"));
+    assert_eq!(there.delete(&format!("/v1/executions/{id}/content")).await.error(), (401, "invalid_api_key"));
+    assert_eq!(there.put("/v1/limits/tenant", &json!({ "limit": 0 })).await.error(), (401, "invalid_api_key"));
+}

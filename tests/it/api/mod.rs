@@ -11,6 +11,7 @@ mod events;
 pub(crate) mod files;
 mod fleet;
 mod fork;
+mod idempotency;
 mod keys;
 mod limits;
 mod list;

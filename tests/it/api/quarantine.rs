@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::support::api::{EVERYDAY, TestApi};
 use crate::support::leases::TestWorker;
 
-async fn quarantined(api: &TestApi) -> ExecutionId {
+pub(super) async fn quarantined(api: &TestApi) -> ExecutionId {
     let id = api.submit().await;
     for _ in 0..3 {
         let worker = TestWorker::of_build(&api.store, "broken").await;

@@ -204,13 +204,15 @@ async fn run_now_follows_the_overlap_policy() {
     let first = run("one").await;
     assert_eq!((first.status, &first.body["is_queued"]), (202, &json!(false)), "{}", first.text);
     let again = run("one").await;
-    assert_eq!((again.status, &again.body["execution_id"]), (200, &first.body["execution_id"]));
-    assert_eq!(run("two").await.error(), (409, "run_refused"));
+    assert_eq!((again.status, &again.text, again.header("idempotent-replayed")), (202, &first.text, "true"));
+    let (one, other) = tokio::join!(run("two"), run("two"));
+    assert_eq!((one.error(), other.error()), ((409, "run_refused"), (409, "run_refused")));
     gate.open();
     let firings = service.until(1, "over").await;
     assert_eq!((&firings[0]["kind"], &firings[0]["execution_id"]), (&json!("manual"), &first.body["execution_id"]));
     service.fleet.llm.answer_with(|_| reply_text("done"));
-    assert_eq!(run("two").await.status, 202);
+    assert_eq!(run("two").await.error(), (409, "run_refused"), "the answer of a key stays");
+    assert_eq!(run("three").await.status, 202);
     service.until(2, "over").await;
 }
 

@@ -30,26 +30,17 @@ const OF_BODIES: [Known; 3] = [
 /// Error of operations with a JSON body.
 const OF_JSON: Known = (400, "malformed_json", "The body is not JSON");
 
+/// Errors of operations with an `Idempotency-Key`.
+pub(super) const REUSED: &str = "idempotency_key_reused";
+pub(super) const IN_USE: &str = "idempotency_key_in_use";
+/// Operations that take a key and do not need it.
+const NATURAL: [&str; 3] = ["uploadFile", "putDocuments", "submitExecutions"];
+
 const CONFLICT: &str = "The request conflicts with the stored state";
 const LIMIT: &str = "A limit of the tenant is reached; try again later";
 
 /// Errors of single operations: status, code, operations.
-pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 33] = [
-    (
-        409,
-        "idempotency_key_reused",
-        &[
-            "submitExecution",
-            "retryExecution",
-            "forkExecution",
-            "createSession",
-            "sendMessage",
-            "chat",
-            "createProject",
-            "createSchedule",
-            "runSchedule",
-        ],
-    ),
+pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 32] = [
     (409, "execution_is_terminal", &["cancelExecution", "raiseBudget"]),
     (409, "execution_not_failed", &["retryExecution"]),
     (409, "execution_erased", &["retryExecution", "forkExecution"]),
@@ -108,7 +99,7 @@ pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
                 responses.entry(status.to_string()).or_insert_with(|| problem(status, description, &[code]));
             }
             for (status, description) in [(409, CONFLICT), (429, LIMIT)] {
-                let codes = codes(operation.id, status);
+                let codes = codes(operation, status);
                 if !codes.is_empty() {
                     responses.insert(status.to_string(), problem(status, description, &codes));
                 }
@@ -131,9 +122,11 @@ pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
 }
 
 /// Codes with which a single operation answers.
-fn codes(operation: &str, status: u16) -> Vec<&'static str> {
-    let own = OF_SINGLE.iter().filter(|(of, _, operations)| *of == status && operations.contains(&operation));
-    own.map(|(_, code, _)| *code).collect()
+fn codes(operation: &Operation<'_>, status: u16) -> Vec<&'static str> {
+    let of_keys = [(operation.is_keyed && !NATURAL.contains(&operation.id), REUSED), (operation.is_kept, IN_USE)];
+    let of_keys = of_keys.into_iter().filter(|(has_it, _)| *has_it && status == 409).map(|(_, code)| code);
+    let own = OF_SINGLE.iter().filter(|(of, _, operations)| *of == status && operations.contains(&operation.id));
+    of_keys.chain(own.map(|(_, code, _)| *code)).collect()
 }
 
 /// A response with a problem. The codes are named if they are particular to the operation.

@@ -29,6 +29,7 @@ pub(super) fn components() -> Value {
     let text = |description: &str| json!({ "description": description, "schema": { "type": "string" } });
     json!({
         "X-Request-Id": text("Id of the request in the log: the caller's, if it is printable and at most 128 bytes"),
+        "Longhaul-Request-Id": text("Id of the request in the log and the audit log that no caller chooses"),
         "WWW-Authenticate": text("`Bearer`"),
         "Retry-After": { "description": "Seconds to wait before a retry", "schema": { "type": "integer" } },
         "Location": text("Path of what the request stored"),
@@ -46,8 +47,11 @@ pub(super) fn components() -> Value {
 /// Adds the headers of an operation to its responses.
 pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
     for (status, response) in responses {
-        let mut names = vec!["X-Request-Id"];
+        let mut names = vec!["X-Request-Id", "Longhaul-Request-Id"];
         match (operation.family, status.as_str()) {
+            (Family::Api, "200" | "201" | "202" | "204" | "409") if operation.is_kept => {
+                names.push("Idempotent-Replayed");
+            }
             (Family::Api, "401") => names.push("WWW-Authenticate"),
             (Family::Api, "429" | "503") => names.push("Retry-After"),
             (Family::Api | Family::Contract | Family::Probe, _) => {}

@@ -10,6 +10,10 @@ pub(super) struct Operation<'a> {
     pub(super) id: &'a str,
     pub(super) family: Family,
     pub(super) has_body: bool,
+    /// True if its answer is kept under an `Idempotency-Key`.
+    pub(super) is_kept: bool,
+    /// True if it takes an `Idempotency-Key`.
+    pub(super) is_keyed: bool,
 }
 
 /// Operations with the same shape of errors.

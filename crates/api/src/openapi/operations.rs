@@ -7,6 +7,9 @@ use super::{
     operation::{Family, Operation},
     schemas,
 };
+use crate::kept_answers;
+
+const KEY: &str = "Idempotency-Key";
 
 /// Operations whose body may be left out.
 const BODY_IS_OPTIONAL: [&str; 6] =
@@ -17,10 +20,17 @@ pub(super) fn complete(document: &mut Value) {
     let Some(Value::Object(paths)) = document.get_mut("paths") else { return };
     for (path, item) in paths {
         let Value::Object(methods) = item else { continue };
-        for operation in methods.values_mut().filter_map(Value::as_object_mut) {
+        for (method, operation) in methods {
+            let Value::Object(operation) = operation else { continue };
             let id = operation.get("operationId").and_then(Value::as_str).unwrap_or_default().to_owned();
             let has_body = operation.contains_key("requestBody");
-            let named = Operation { id: &id, family: Family::of(path), has_body };
+            let is_kept = method == "post" && kept_answers::is_kept(path);
+            if is_kept && let Value::Array(parameters) = operation.entry("parameters").or_insert_with(|| json!([])) {
+                parameters.push(idempotency_key());
+            }
+            let parameters = operation.get("parameters").and_then(Value::as_array);
+            let is_keyed = parameters.is_some_and(|all| all.iter().any(|one| one["name"] == KEY));
+            let named = Operation { id: &id, family: Family::of(path), has_body, is_kept, is_keyed };
             if path.starts_with("/v1/internal/") {
                 operation.insert("security".into(), json!([{ SERVICE_TOKEN: [] }]));
             }
@@ -36,6 +46,13 @@ pub(super) fn complete(document: &mut Value) {
             }
         }
     }
+}
+
+fn idempotency_key() -> Value {
+    json!({
+        "name": KEY, "in": "header", "required": false, "schema": { "type": "string" },
+        "description": "The same key gives the same answer, for 30 days",
+    })
 }
 
 /// A parameter is left out; it has no null.

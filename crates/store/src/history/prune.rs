@@ -154,6 +154,7 @@ impl Store {
         self.prune_projects(&mut pruned).await?;
         while self.forget_months(before).await? >= MONTHS.unsigned_abs() {}
         while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
+        while self.forget_kept_answers(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
         for part in Part::ALL {
             self.clear_set_aside_before(part.name(), began).await?;
         }

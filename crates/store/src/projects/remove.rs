@@ -92,6 +92,10 @@ impl Store {
             ),
             budget as (
                 delete from budgets b using gone where b.root_id = gone.id
+            ),
+            answers as (
+                update kept_answers k set body = null
+                from gone where k.body is not null and k.subjects && array[gone.id::text]
             )
             select count(*) as "n!" from gone
             "#,

@@ -30,6 +30,7 @@ use crate::{
         submit::{NewExecution, insert_rows},
     },
     fleet::maintenance::Runnable,
+    tenants::kept_answers::{Claim, KeptAnswer, keep},
 };
 
 /// Most ticks of a schedule that wait for a run.
@@ -62,6 +63,14 @@ pub enum ManualRun {
     Refused(NotStarted),
     /// The schedule was changed or deleted meanwhile.
     Changed,
+}
+
+/// A run under an idempotency key.
+#[derive(Clone, Copy)]
+pub struct KeyedRun<'a> {
+    pub claim: &'a Claim,
+    /// The answer to keep of a run that is started or queued.
+    pub answer: &'a (dyn Fn(&ManualRun) -> KeptAnswer + Send + Sync),
 }
 
 /// The state of a schedule under its lock.
@@ -112,14 +121,16 @@ impl Store {
         Ok(Some(done))
     }
 
-    /// Runs a schedule now, paused or not, with the overlap policy of its ticks.
+    /// Runs a schedule now, paused or not, with the overlap policy of its ticks. A run under an idempotency key and
+    /// the answer to it are one transaction.
     ///
     /// # Errors
-    /// Postgres is unavailable: nothing happened.
+    /// Postgres is unavailable, or the claim of the key is lost: nothing happened.
     pub async fn run_schedule_now(
         &self,
         schedule: &Schedule,
         plan: &Result<NewExecution, NotStarted>,
+        keyed: Option<KeyedRun<'_>>,
     ) -> Result<ManualRun, StoreError> {
         let mut transaction = self.pool.begin().await?;
         // Unlike the sweep, a person waits for the sweep.
@@ -137,24 +148,21 @@ impl Store {
             // A tick that waits for a paused schedule starts nothing.
             return Ok(ManualRun::Refused(NotStarted::Overlap));
         }
-        match advance.arrive((FiringKind::Manual, now, now), is_busy).await {
-            // Its idempotency key was used meanwhile.
-            Err(StoreError::Conflict(_)) => return Ok(ManualRun::Changed),
-            arrived => arrived?,
-        }
+        advance.arrive((FiringKind::Manual, now, now), is_busy).await?;
         if let Some(refused) = advance.done.skipped {
             return Ok(ManualRun::Refused(refused));
         }
         advance.save().await?;
         let Advanced { started, stopped, .. } = advance.done;
+        let run = started.map_or(ManualRun::Queued { stopped }, ManualRun::Started);
+        if let Some(KeyedRun { claim, answer }) = keyed
+            && !keep(&mut transaction, claim, &answer(&run)).await?
+        {
+            return Err(StoreError::Conflict("another process answers the request".into()));
+        }
         transaction.commit().await?;
-        Ok(match started {
-            Some(started) => {
-                metrics::executions_submitted(1);
-                ManualRun::Started(started)
-            }
-            None => ManualRun::Queued { stopped },
-        })
+        metrics::executions_submitted(u64::from(matches!(run, ManualRun::Started(_))));
+        Ok(run)
     }
 }
 

@@ -8,7 +8,11 @@ use longhaul_shared::domain::{
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, executions::submit::Idempotency, tenants::scope::TenantScope};
+use crate::{
+    Store, StoreError,
+    executions::submit::Idempotency,
+    tenants::{kept_answers::erase_answers_about, scope::TenantScope},
+};
 
 /// A schedule to create.
 #[derive(Debug)]
@@ -377,9 +381,12 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn delete_schedule(&self, tenant: TenantId, key: &str) -> Result<bool, StoreError> {
+        let mut transaction = self.pool.begin().await?;
         let done = sqlx::query!("delete from schedules where tenant_id = $1 and key = $2", tenant.0, key)
-            .execute(&self.pool)
+            .execute(&mut *transaction)
             .await?;
+        erase_answers_about(&mut transaction, tenant, &[key.to_owned()]).await?;
+        transaction.commit().await?;
         Ok(done.rows_affected() > 0)
     }
 }

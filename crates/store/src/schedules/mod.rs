@@ -9,7 +9,7 @@ mod firings;
 mod month;
 mod plan;
 
-pub use advance::{Advanced, ManualRun};
+pub use advance::{Advanced, KeyedRun, ManualRun};
 pub use catalogue::{Created, NewSchedule, PauseReason, Replaced, Schedule};
 pub use firings::{Firing, FiringKind, FiringState};
 pub use month::MonthSpent;

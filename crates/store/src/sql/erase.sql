@@ -25,6 +25,11 @@ workspaces as (
 changes as (
     delete from workspace_changes c using ended where c.execution_id = ended.id
 ),
+-- Answers that repeat a request of it.
+answers as (
+    update kept_answers k set body = null
+    from ended where k.body is not null and k.subjects && array[ended.id::text]
+),
 leases as (
     update attempts a set failure_summary = null
     where a.execution_id = $1 and a.failure_summary is not null and exists (select from ended)

@@ -143,6 +143,9 @@ update executions set tenant_id = pg_temp.id(9, 9) where wait_reason = 'queue_pa
 -- Keys of this day.
 insert into idempotency_keys (tenant_id, key, execution_id, request_hash, created_at)
 select pg_temp.id(0, 0), g, pg_temp.id(12, g), '\x00', now() from generate_series(1, pg_temp.n()) g;
+insert into kept_answers (tenant_id, place, key, claim, request_hash, subjects, status, body, created_at)
+select pg_temp.id(0, 0), '\x00', g, pg_temp.id(12, g), '\x00', array[g::text], 200, '\x00', now()
+from generate_series(1, pg_temp.n()) g;
 insert into serve_keys (key, requirements, put_at)
 select 'key ' || g, '{other}', now() from generate_series(1, pg_temp.n()) g;
 

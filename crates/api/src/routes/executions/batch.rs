@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use super::request::{KeyIn, SubmitRequest};
+use super::request::{KeyIn, SubmitRequest, idempotency_key};
 use crate::{
     auth::Principal,
     body::{BATCH_LIMIT, SUBMIT_LIMIT, in_turn, members, read_body, typed},
@@ -53,8 +53,10 @@ pub(crate) struct BatchAnswer {
 
 /// Submits up to 1,000 executions.
 ///
-/// An item that is refused does not stop the others.
+/// An item that is refused does not stop the others. Under an `Idempotency-Key`, each item without a key of its own has
+/// that key with its number.
 #[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = ref("#/components/schemas/BatchBody"),
+    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same executions")),
     responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
 pub(crate) async fn batch(
     State(state): State<ApiState>,
@@ -63,6 +65,7 @@ pub(crate) async fn batch(
     body: Body,
 ) -> ApiResult<Json<BatchAnswer>> {
     principal.need(Scope::ExecutionsWrite)?;
+    let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, BATCH_LIMIT).await?;
     let items = in_turn(bytes.len(), || read_items(&bytes)).await?;
     let traceparent = (state.hooks.traceparent)(&headers);
@@ -73,8 +76,12 @@ pub(crate) async fn batch(
         let size = portion.iter().map(|item| item.get().len()).sum();
         let requests: Vec<_> = in_turn(size, || portion.iter().map(|item| read_item(item)).collect()).await;
         // Submit concurrently: group commit turns the submits into few statements.
-        let submits = requests.into_iter().map(|item| submit_one(&state, &principal, item, traceparent.clone()));
-        results.extend(join_all(submits).await);
+        let submits = requests.into_iter().enumerate().map(|(i, item)| {
+            let key = key.as_ref().map(|key| format!("{key}#{}", results.len() + i));
+            submit_one(&state, &principal, item.map(|item| item.with_default_key(key)), traceparent.clone())
+        });
+        let verdicts = join_all(submits).await;
+        results.extend(verdicts);
         rest = others;
     }
     Ok(Json(BatchAnswer { results }))

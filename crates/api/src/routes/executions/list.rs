@@ -65,8 +65,8 @@ pub(crate) async fn list(
     }
     let length = PageLength::take(&mut params);
     let filter = ListFilter {
-        status: params.named("status", ExecutionStatus::parse),
-        wait_reason: params.named("wait_reason", WaitReason::parse),
+        status: params.chosen("status", ExecutionStatus::ALL, ExecutionStatus::as_str),
+        wait_reason: params.chosen("wait_reason", WaitReason::ALL, WaitReason::as_str),
         agent: params.text("agent"),
         definition: params.text("definition"),
         failure_code: params.text("failure_code"),

@@ -158,6 +158,12 @@ impl SubmitRequest {
         self
     }
 
+    /// Sets the key of an item that has none.
+    pub(crate) fn with_default_key(mut self, key: Option<String>) -> Self {
+        self.body.idempotency_key = self.body.idempotency_key.or(key);
+        self
+    }
+
     /// Checks the request against its definition and agent, and stores it.
     ///
     /// # Errors

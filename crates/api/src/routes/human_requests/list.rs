@@ -92,7 +92,7 @@ async fn page(
     let length = PageLength::take(&mut params);
     let filter = RequestFilter {
         kind,
-        state: params.named("state", RequestState::parse),
+        state: params.chosen("state", RequestState::ALL, RequestState::as_str),
         execution_id: params.take("execution"),
         agent: params.text("agent"),
         before: params.named("cursor", read_cursor).map(HumanRequestId),

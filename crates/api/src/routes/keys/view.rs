@@ -64,13 +64,16 @@ pub(crate) struct KeyPage {
 pub(crate) struct KeySecretView {
     #[serde(flatten)]
     view: KeyView,
-    /// The key.
+    /// The key; null in a repeat under the same `Idempotency-Key`.
     #[schema(example = "lh_x7Kq2LmN_1zZ…")]
-    key: String,
+    key: Option<String>,
+    /// In a repeat, the reason why the secret is not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withheld: Option<String>,
 }
 
 impl KeySecretView {
     pub(super) fn of(key: ApiKey, issued: &IssuedKey) -> Self {
-        Self { view: key.into(), key: issued.key.expose_secret().to_owned() }
+        Self { view: key.into(), key: Some(issued.key.expose_secret().to_owned()), withheld: None }
     }
 }

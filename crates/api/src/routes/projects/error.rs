@@ -7,8 +7,6 @@ use longhaul_shared::domain::{ProjectStatus, TaskStatus};
 pub(crate) enum ProjectError {
     #[error("the project is `{0}`, which does not allow this")]
     State(ProjectStatus),
-    #[error("the idempotency key created another project")]
-    KeyReused,
     #[error("{max} projects have not ended, as many as may")]
     TooMany { max: i64 },
     #[error("the task is `{0}`; only one that failed or was cancelled after its start can be retried")]
@@ -23,18 +21,15 @@ impl ProjectError {
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::State(_)
-            | Self::KeyReused
-            | Self::TaskNotFailed(_)
-            | Self::TaskStarted { .. }
-            | Self::PlanChanged(_) => StatusCode::CONFLICT,
+            Self::State(_) | Self::TaskNotFailed(_) | Self::TaskStarted { .. } | Self::PlanChanged(_) => {
+                StatusCode::CONFLICT
+            }
         }
     }
 
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::State(_) => "project_state",
-            Self::KeyReused => "idempotency_key_reused",
             Self::TooMany { .. } => "too_many_projects",
             Self::TaskNotFailed(_) => "task_not_failed",
             Self::TaskStarted { .. } => "task_started",

@@ -116,7 +116,7 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> ApiResult<Json<ProjectPage>> {
     principal.need(Scope::ExecutionsRead)?;
-    let status = params.named("status", ProjectStatus::parse);
+    let status = params.chosen("status", ProjectStatus::ALL, ProjectStatus::as_str);
     let (before, limit) = (params.take::<ProjectId>("before"), params.limit(20, 200));
     params.finish()?;
     let found = state.store.list_projects(&principal.tenant().into(), status, before, limit).await?;

@@ -4,8 +4,6 @@
 pub(crate) enum ScheduleError {
     #[error("there is a schedule `{0}` already")]
     Exists(String),
-    #[error("the idempotency key created another schedule")]
-    KeyReused,
     #[error("another request changed the schedule meanwhile; try again")]
     Changed,
     #[error("there are {max} schedules, which is as many as there may be; delete one")]
@@ -20,7 +18,6 @@ impl ScheduleError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Exists(_) => "schedule_exists",
-            Self::KeyReused => "idempotency_key_reused",
             Self::Changed => "schedule_changed",
             Self::TooMany { .. } => "too_many_schedules",
             Self::RunRefused(_) => "run_refused",

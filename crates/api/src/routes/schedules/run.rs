@@ -1,14 +1,11 @@
 //! `POST /v1/schedules/{key}/run`.
 
-use axum::{Json, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::ExecutionId;
+use axum::{Json, extract::State, http::StatusCode};
 use longhaul_store::{
-    executions::submit::Idempotency,
-    schedules::{ManualRun, NotStarted},
+    schedules::{KeyedRun, ManualRun, NotStarted},
     tenants::api_keys::Scope,
 };
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::ScheduleError;
@@ -17,7 +14,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    routes::executions::request::idempotency_key,
     state::ApiState,
 };
 
@@ -36,53 +32,47 @@ pub(crate) struct RunView {
 ///
 /// It follows the overlap policy: while a run is under way it is refused, waits, or cancels that run.
 #[utoipa::path(post, operation_id = "runSchedule", path = "/v1/schedules/{key}/run", tag = "schedules",
-    params(("key" = String, Path, description = "Its key"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution, if it started at once")),
-    responses((status = 202, description = "The run", body = RunView),
-        (status = 200, description = "Started before under the same key", body = RunView)))]
+    params(("key" = String, Path, description = "Its key")),
+    responses((status = 202, description = "The run", body = RunView)))]
 pub(crate) async fn run(
     State(state): State<ApiState>,
     principal: Principal,
     Path(key): Path<String>,
-    headers: HeaderMap,
 ) -> ApiResult<(StatusCode, Json<RunView>)> {
     principal.need(Scope::ExecutionsWrite)?;
-    let idempotency = idempotency_key(&headers)?;
     let schedule = find(&state, &principal, &key).await?;
-    let request_hash = Sha256::digest(format!("run schedule {}", schedule.id)).to_vec();
-    if let Some(key) = &idempotency
-        && let Some((id, stored)) = state.store.find_idempotency_key(principal.tenant(), key).await?
-    {
-        return if stored == request_hash {
-            Ok((StatusCode::OK, Json(view(Some(id), None))))
-        } else {
-            Err(ApiError::IdempotencyKeyReused(id))
-        };
-    }
     let mut plan = state.store.plan_scheduled_run(&schedule, &state.options.contract.org_id).await?;
     if let Ok(execution) = &mut plan {
         let agent = (execution.agent_version_id, execution.agent_key.as_str());
         state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
         execution.submitted_by = Some(principal.key_id());
-        execution.idempotency = idempotency.map(|key| Idempotency { key, request_hash });
     }
-    match state.store.run_schedule_now(&schedule, &plan).await? {
-        ManualRun::Started(started) => {
-            (state.hooks.wake)(&started.queue, started.id);
-            Ok((StatusCode::ACCEPTED, Json(view(Some(started.id), None))))
+    let run = match principal.keyed() {
+        Some(keyed) => {
+            let answer = |run: &ManualRun| {
+                keyed.answer(StatusCode::ACCEPTED, serde_json::to_vec(&view(run)).unwrap_or_default())
+            };
+            let keyed = KeyedRun { claim: &keyed.claim, answer: &answer };
+            state.store.run_schedule_now(&schedule, &plan, Some(keyed)).await?
         }
-        ManualRun::Queued { stopped } => {
-            if let Some(stopped) = stopped {
-                (state.hooks.announce)(stopped);
-            }
-            Ok((StatusCode::ACCEPTED, Json(view(None, stopped))))
-        }
-        ManualRun::Refused(why) => Err(ApiError::Schedule(ScheduleError::RunRefused(text_of(why)))),
-        ManualRun::Changed => Err(ApiError::Schedule(ScheduleError::Changed)),
+        None => state.store.run_schedule_now(&schedule, &plan, None).await?,
+    };
+    match &run {
+        ManualRun::Started(started) => (state.hooks.wake)(&started.queue, started.id),
+        ManualRun::Queued { stopped: Some(stopped) } => (state.hooks.announce)(*stopped),
+        ManualRun::Queued { stopped: None } => {}
+        ManualRun::Refused(why) => return Err(ApiError::Schedule(ScheduleError::RunRefused(text_of(*why)))),
+        ManualRun::Changed => return Err(ApiError::Schedule(ScheduleError::Changed)),
     }
+    Ok((StatusCode::ACCEPTED, Json(view(&run))))
 }
 
-fn view(started: Option<ExecutionId>, stopped: Option<ExecutionId>) -> RunView {
+fn view(run: &ManualRun) -> RunView {
+    let (started, stopped) = match run {
+        ManualRun::Started(started) => (Some(started.id), None),
+        ManualRun::Queued { stopped } => (None, *stopped),
+        ManualRun::Refused(_) | ManualRun::Changed => (None, None),
+    };
     RunView {
         execution_id: started.map(|id| id.to_string()),
         is_queued: started.is_none(),

@@ -28,7 +28,7 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> ApiResult<Json<DeliveryPage>> {
     principal.need(Scope::ExecutionsRead)?;
-    let only = params.named("state", DeliveryState::parse);
+    let only = params.chosen("state", DeliveryState::ALL, DeliveryState::as_str);
     let (before, limit) = (params.take("before"), params.limit(50, 200));
     params.finish()?;
     let of = own(&principal, &id)?;

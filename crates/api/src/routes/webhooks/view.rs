@@ -71,16 +71,20 @@ pub(crate) struct WebhookList {
 pub(crate) struct WebhookSecretView {
     #[serde(flatten)]
     webhook: WebhookView,
-    /// Key of its signatures, for a verifier of Standard Webhooks; null of another kind.
+    /// Key of its signatures, for a verifier of Standard Webhooks; null of another kind, and in a repeat under the same
+    /// `Idempotency-Key`.
     #[schema(example = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")]
     secret: Option<String>,
+    /// In a repeat, the reason why the secret is not shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withheld: Option<String>,
 }
 
 impl WebhookSecretView {
     pub(super) fn of(state: &ApiState, endpoint: Endpoint) -> Self {
         let secret = (endpoint.kind == EndpointKind::Standard)
             .then(|| secret_text(&secret(&state.pepper, endpoint.id, endpoint.secret_number)));
-        Self { webhook: endpoint.into(), secret }
+        Self { webhook: endpoint.into(), secret, withheld: None }
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn list(
     mut params: Params,
 ) -> ApiResult<Json<WorkerPage>> {
     principal.need(Scope::Admin)?;
-    let only = params.named("state", WorkerState::parse);
+    let only = params.chosen("state", WorkerState::ALL, WorkerState::as_str);
     let (after, limit): (Option<Uuid>, i64) = (params.take("after"), params.limit(100, 200));
     params.finish()?;
     let found = state.store.list_workers(only, after, limit).await?;

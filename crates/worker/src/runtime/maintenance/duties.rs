@@ -142,8 +142,11 @@ pub(super) async fn admit_projects(deps: &Deps, after: Value) -> Result<Value, S
 }
 
 pub(super) async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreError> {
+    let most = KEYS_PORTION.unsigned_abs();
     for _ in 0..KEYS_PORTIONS {
-        if deps.store.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? < KEYS_PORTION.unsigned_abs() {
+        let keys = deps.store.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await?;
+        let answers = deps.store.forget_kept_answers(KEEP_KEYS, KEYS_PORTION).await?;
+        if keys < most && answers < most {
             break;
         }
     }

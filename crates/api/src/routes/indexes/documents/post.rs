@@ -17,6 +17,7 @@ use crate::{
     body::{DOCUMENTS_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult, Violation},
     extract::{Path, find_nul},
+    routes::executions::request::idempotency_key,
     state::ApiState,
 };
 
@@ -71,7 +72,8 @@ impl From<IngestedDocument> for IngestedView {
 /// Documents are cut into chunks, embedded, and replace their former content. Unchanged documents are not embedded
 /// again, so the same request may be repeated freely.
 #[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = ref("#/components/schemas/DocumentsBody"),
-    params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters")),
+    params(("name" = String, Path, description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Accepted, and not needed")),
     responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]
 pub(crate) async fn post(
     State(state): State<ApiState>,
@@ -81,6 +83,7 @@ pub(crate) async fn post(
     body: Body,
 ) -> ApiResult<Json<Ingested>> {
     principal.need(Scope::DefinitionsWrite)?;
+    idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, DOCUMENTS_LIMIT).await?;
     let documents = in_turn(bytes.len(), || read_documents(&bytes, &name)).await?;
     let ingested = state.indexes.ingest(principal.tenant(), &name, &documents).await?;
@@ -100,7 +103,8 @@ fn read_documents(bytes: &[u8], name: &str) -> ApiResult<Vec<IncomingDocument>> 
 fn violations(DocumentsBody { documents }: &DocumentsBody, name: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !is_own_name(name) {
-        let message = "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit";
+        let message =
+            "must be 1 to 128 characters of a-z, 0-9, '.', '_' and '-', the first a letter or digit, without `..`";
         violations.push(Violation::new("/name", message));
     }
     if documents.iter().map(|document| document.text.len()).sum::<usize>() > MAX_TEXTS_BYTES {
