@@ -6,6 +6,7 @@ mod exit;
 pub mod output;
 pub mod run;
 pub mod signals;
+pub mod times;
 
 pub use self::{
     context::Context,

@@ -1,7 +1,7 @@
 //! `longhaul audit`: changes over the API.
 
 use chrono::{DateTime, Utc};
-use longhaul_command::{Context, Exit, output};
+use longhaul_command::{Context, Exit, output, times};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -27,11 +27,11 @@ pub struct AuditArgs {
     /// To this object: its id or key
     #[arg(long, value_name = "ID")]
     target: Option<String>,
-    /// At this time or later (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// At this time or later, such as 2026-12-01 or 1d
+    #[arg(long, value_name = "TIME", value_parser = times::past)]
     since: Option<DateTime<Utc>>,
-    /// Before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Before this time, such as 2026-12-01 or 1d
+    #[arg(long, value_name = "TIME", value_parser = times::past)]
     until: Option<DateTime<Utc>>,
     /// By keys of all tenants; needs the scope admin
     #[arg(long)]

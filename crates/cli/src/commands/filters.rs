@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use longhaul_command::output;
+use chrono::SecondsFormat;
+use longhaul_command::{output, times};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -40,15 +41,20 @@ pub struct Filters {
     /// The tree below this execution, including itself
     #[arg(long, value_name = "ID")]
     root: Option<String>,
-    /// Created at or after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Created at or after this time, such as 2026-12-01 or 1d
+    #[arg(long, value_name = "TIME", value_parser = time)]
     created_after: Option<String>,
-    /// Created before this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Created before this time, such as 2026-12-01 or 1d
+    #[arg(long, value_name = "TIME", value_parser = time)]
     created_before: Option<String>,
     /// Filter by metadata; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     metadata: Vec<String>,
+}
+
+/// A time as the API reads it.
+fn time(text: &str) -> Result<String, String> {
+    Ok(times::past(text)?.to_rfc3339_opts(SecondsFormat::Micros, true))
 }
 
 impl Filters {

@@ -1,7 +1,7 @@
 //! `longhaul schedule`: executions that start again and again.
 
 use chrono::{DateTime, Utc};
-use longhaul_command::{Context, Exit, output};
+use longhaul_command::{Context, Exit, output, times};
 use longhaul_sdk::Usd;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -79,11 +79,11 @@ struct SpecArgs {
     /// Seconds from one tick to the next, at least 60
     #[arg(long, value_name = "SECONDS")]
     every: Option<u32>,
-    /// The only tick (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// The only tick, such as "tomorrow 9:00" or 2h
+    #[arg(long, value_name = "TIME", value_parser = times::coming)]
     at: Option<DateTime<Utc>>,
-    /// No tick after this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// No tick after this time, such as "tomorrow 9:00" or 2h
+    #[arg(long, value_name = "TIME", value_parser = times::coming)]
     ends_at: Option<DateTime<Utc>>,
     /// For a tick during a run: skip, queue or `cancel_running`; skip if absent
     #[arg(long, value_name = "POLICY")]

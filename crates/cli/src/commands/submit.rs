@@ -1,7 +1,7 @@
 //! `longhaul submit`: starts an execution and optionally waits for it.
 
 use anyhow::Context as _;
-use longhaul_command::{Context, Exit, output};
+use longhaul_command::{Context, Exit, output, times};
 use longhaul_sdk::Usd;
 use reqwest::Method;
 use serde_json::{Map, Value, json};
@@ -49,8 +49,8 @@ pub struct SubmitArgs {
     idempotency_key: Option<String>,
     #[command(flatten)]
     caps: Caps,
-    /// Start no earlier than this time (RFC 3339)
-    #[arg(long, value_name = "TIME")]
+    /// Start no earlier than this time, such as "tomorrow 9:00" or 2h
+    #[arg(long, value_name = "TIME", value_parser = times::coming)]
     run_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 

@@ -1,7 +1,7 @@
 //! `longhaul usage`: what a span of time cost, and what failed in it.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use longhaul_command::{Context, Exit, output};
+use longhaul_command::{Context, Exit, output, times};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -19,11 +19,11 @@ Examples:
   longhaul usage --org-id acme                  needs a key with the scope admin
   longhaul usage --all-tenants --json | jq '.totals.cost_usd'")]
 pub struct UsageArgs {
-    /// Submitted at this time or later (RFC 3339) [default: 24 hours before --until]
-    #[arg(long, value_name = "TIME")]
+    /// Submitted at this time or later, such as 2026-12-01 or 1d [default: 24 hours before --until]
+    #[arg(long, value_name = "TIME", value_parser = times::past)]
     since: Option<DateTime<Utc>>,
-    /// Submitted before this time (RFC 3339) [default: now]
-    #[arg(long, value_name = "TIME")]
+    /// Submitted before this time, such as 2026-12-01 or 1d [default: now]
+    #[arg(long, value_name = "TIME", value_parser = times::past)]
     until: Option<DateTime<Utc>>,
     /// Of this organisation
     #[arg(long, value_name = "ORG", conflicts_with = "all_tenants")]

@@ -1,7 +1,7 @@
 //! `longhaul webhook`: endpoints that are told of ends and requests.
 
 use chrono::{DateTime, Utc};
-use longhaul_command::{Context, Exit, output};
+use longhaul_command::{Context, Exit, output, times};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -69,8 +69,8 @@ enum WebhookCommand {
         /// This delivery
         #[arg(required_unless_present = "failed_since")]
         delivery: Option<String>,
-        /// Those given up of events since this time (RFC 3339)
-        #[arg(long, value_name = "TIME", conflicts_with = "delivery")]
+        /// Those given up of events since this time, such as 2026-12-01 or 1d
+        #[arg(long, value_name = "TIME", conflicts_with = "delivery", value_parser = times::past)]
         failed_since: Option<DateTime<Utc>>,
     },
     /// Delete a webhook with its deliveries
