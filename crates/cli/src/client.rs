@@ -22,7 +22,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No API key is configured.
-    #[error("no API key: set LONGHAUL_API_KEY (made by `longhaul keys create`), or run where `longhaul dev` runs")]
+    #[error(
+        "no API key: set LONGHAUL_API_KEY (made by `longhaul keys create`), or run where `longhaul dev` runs; \
+             what that wrote to .longhaul/env is for its own server alone"
+    )]
     NoKey,
     /// The configured API key refers to a variable that is not set.
     #[error(transparent)]
@@ -118,7 +121,21 @@ impl fmt::Display for Problem {
             let path = if violation.path.is_empty() { "/" } else { &violation.path };
             write!(f, "\n  {path}: {}", violation.message)?;
         }
-        Ok(())
+        match self.code.as_str() {
+            "invalid_api_key" => {
+                write!(
+                    f,
+                    "\n  make one with `longhaul keys create --name NAME --org ORG`, and set LONGHAUL_API_KEY to it"
+                )
+            }
+            "missing_scope" => {
+                write!(
+                    f,
+                    "\n  `longhaul whoami` shows what the key has; `longhaul keys create --role ROLE` makes another"
+                )
+            }
+            _ => Ok(()),
+        }
     }
 }
 

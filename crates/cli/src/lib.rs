@@ -1,5 +1,7 @@
 //! The `longhaul` command: the services, the embedded development server and the client commands.
 
+pub mod approval_rules;
+pub mod argument_errors;
 pub mod client;
 pub mod commands;
 pub mod compose;

@@ -41,13 +41,22 @@ impl Located {
         // YAML 1.2: only `true` and `false` are booleans; `n`, `y`, `no` and `on` are strings.
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
         let node: Spanned<Node> = serde_saphyr::from_str_with_options(text, options)
-            .map_err(|error| (error.location().map(|at| line(&at)), error.to_string()))?;
+            .map_err(|error| (error.location().map(|at| line(&at)), reason(&error.to_string())))?;
         let mut lines = Lines { places: BTreeMap::new(), text: text.lines().map(str::to_owned).collect() };
         let place = Place { line: line(&node.defined), value: start(&node.defined) };
         lines.places.insert(String::new(), place);
         let value = node.value.into_value("", &mut lines.places);
         Ok(Self { value, lines })
     }
+}
+
+/// The reader's reason, without its place, which is told by its line, and without the names of its functions.
+fn reason(said: &str) -> String {
+    if said.contains("multiple YAML documents") {
+        return "the file has more than one document; write each into a file of its own".into();
+    }
+    let place = said.rfind(" at line ").filter(|at| said[*at..].contains(", column "));
+    said[..place.unwrap_or(said.len())].to_owned()
 }
 
 impl Lines {

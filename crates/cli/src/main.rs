@@ -8,6 +8,7 @@ use longhaul_cli::commands::sandbox;
 #[cfg(feature = "proof")]
 use longhaul_cli::commands::{bench, verify};
 use longhaul_cli::{
+    argument_errors,
     commands::{
         accounts, api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev,
         doctor, erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
@@ -113,7 +114,15 @@ fn help() -> String {
 }
 
 fn main() -> ExitCode {
-    let Cli { context, command } = Cli::parse();
+    let Cli { context, command } = Cli::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        let arguments: Vec<String> =
+            std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+        output::note(argument_errors::told(&error, &arguments).trim_end());
+        std::process::exit(Exit::Usage.code().into());
+    });
     context.set_colours();
     let exit = dispatch(command, &context).unwrap_or_else(|error| {
         if context.json {
@@ -148,7 +157,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Whoami(args) => run::plain(whoami::run(args, context)),
         #[cfg(target_os = "linux")]
         Command::Sandbox(args) => run::role(context.load(args.flags())?, "longhaul-sandbox", sandbox::run),
-        Command::Doctor(_) => run::plain(doctor::run(context.load(Vec::new())?, context)),
+        Command::Doctor(_) => run::plain(doctor::run(context.load_beside_dev()?, context)),
         Command::Migrate(_) => run::plain(migrate::run(context.load(Vec::new())?, context)),
         Command::Prune(args) => run::plain(prune::run(context.load(Vec::new())?, args, context)),
         Command::Keys(args) => run::plain(keys::run(context.load(Vec::new())?, args, context)),

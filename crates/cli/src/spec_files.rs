@@ -7,7 +7,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -15,6 +15,7 @@ use longhaul_api::{Violation, records};
 use longhaul_contract::catalogue::PlatformSpec;
 use longhaul_llm::scripted::ScriptedModel;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, SKILL_FILE, SkillSpec};
+use longhaul_shared::nearest::nearest;
 use longhaul_store::catalogue::definitions::BUILT_IN_DEFINITIONS;
 use serde_json::Value;
 
@@ -23,6 +24,15 @@ use crate::{
     skill_folder,
     spec_file_error::{SpecFileError, SpecProblem},
 };
+
+/// The reason why a file or folder is not read.
+fn unread(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file or folder here".into(),
+        io::ErrorKind::InvalidData => "it is not text in UTF-8".into(),
+        _ => error.to_string(),
+    }
+}
 
 /// Kind of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -145,7 +155,7 @@ impl SpecFiles {
             self.skills.push((path, spec));
             return Ok(());
         }
-        let text = fs::read_to_string(&path).map_err(|error| SpecFileError::new(&path, error))?;
+        let text = fs::read_to_string(&path).map_err(|error| SpecFileError::new(&path, unread(&error)))?;
         let Located { value, lines } =
             Located::read(&text).map_err(|(line, reason)| SpecFileError::at(&path, line, reason))?;
         let kind = match (value["kind"] == "platform", value.get("prompts"), value.get("agent_key")) {
@@ -157,7 +167,12 @@ impl SpecFiles {
                 return Err(SpecFileError::at(&path, lines.of("/agent_key"), what));
             }
             (false, None, None) => {
-                let what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`";
+                let mut what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`"
+                    .to_owned();
+                let fields = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
+                for (field, meant) in fields.filter_map(|name| Some((name, nearest(name, ["prompts", "agent_key"])?))) {
+                    what = format!("{what}; did you mean `{meant}` by `{field}`?");
+                }
                 return Err(SpecFileError::new(&path, what));
             }
         };
@@ -219,7 +234,7 @@ fn files_at(path: &Path) -> Result<Vec<PathBuf>, SpecFileError> {
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), SpecFileError> {
-    let failed = |error| SpecFileError::new(path, error);
+    let failed = |error: io::Error| SpecFileError::new(path, unread(&error));
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         let folder = path.parent().filter(|_| path.ends_with(SKILL_FILE));
         // The parent of a bare file name is empty, which names no directory.

@@ -3,8 +3,6 @@
 //! Write errors are ignored: a closed pipe (`longhaul list | head`) is not a failure. Texts of models, callers and
 //! tenants cannot steer the terminal: control characters, and those that hide or turn text, are written as codes.
 
-#![expect(clippy::print_stderr, reason = "the one module of the command that talks to its user")]
-
 use std::{
     io::{self, IsTerminal, Write},
     sync::OnceLock,
@@ -76,6 +74,13 @@ pub fn text(text: &str) {
     let _ = out.flush();
 }
 
+/// Writes what this program made for another one, as it is.
+pub fn bytes(bytes: &[u8]) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(bytes);
+    let _ = out.flush();
+}
+
 /// Prints one line of a conversation: who speaks, and what.
 pub fn said(speaker: &str, text: &str) {
     line(format!("  {speaker:<7} {text}"));
@@ -133,20 +138,31 @@ pub fn state(text: &str) -> Cell {
     if colours().out { cell.fg(colour) } else { cell }
 }
 
+/// An error without the numbers of the operating system, which follow its words.
+fn in_words(error: &str) -> String {
+    let mut parts = error.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |words, part| words + part.split_once(')').map_or(part, |(_, rest)| rest))
+}
+
+fn to_stderr(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
 /// Prints a message to standard error.
 pub fn note(text: impl AsRef<str>) {
-    eprintln!("{}", shown(text.as_ref(), false));
+    to_stderr(&shown(text.as_ref(), false));
 }
 
 /// Prints an error with its causes to standard error.
 pub fn failure(error: &anyhow::Error) {
     let name = if colours().err { "\x1b[31mlonghaul:\x1b[0m" } else { "longhaul:" };
-    eprintln!("{name} {}", shown(&format!("{error:#}"), false));
+    to_stderr(&format!("{name} {}", shown(&in_words(&format!("{error:#}")), false)));
 }
 
 /// Prints an error as JSON to standard error.
 pub fn failure_json(error: &impl Serialize) {
-    eprintln!("{}", compact(error));
+    to_stderr(&compact(error));
 }
 
 /// Indented JSON.

@@ -105,6 +105,13 @@ const MISTAKES: &[(&str, &str, usize, &[&str])] = &[
         5,
         &["/concurrency/0/key", "metadata"],
     ),
+    (
+        "rule.yaml",
+        "key: rule\nname: R\nprompts: {conversation: hi}\napprovals:\n  rules:\n    - {tool: read, access: ask}\n    - {tool: pay, when: arguments.amount > 100, access: ask}\n",
+        7,
+        &["/approvals/rules/1/when", "runs without a person", "end with `{tool: \"pay\", access: ask}`"],
+    ),
+    ("dots.yaml", "key: a..b\nname: D\nprompts: {conversation: hi}\n", 1, &["/key"]),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,7 +127,8 @@ async fn apply_names_each_mistake_with_file_and_line() {
     .await;
     let write = |file: &str, text: &str| std::fs::write(shell.dir.path().join("records").join(file), text).unwrap();
     std::fs::create_dir(shell.dir.path().join("records")).unwrap();
-    write("clerk.yaml", "key: clerk\nname: C\nprompts: {conversation: hi}\ntools: [search_web]\n");
+    let closed = "approvals:\n  rules:\n    - {tool: p, when: arguments.a <= 1, access: auto}\n    - {tool: 'p*', access: ask}\n";
+    write("clerk.yaml", &format!("key: clerk\nname: C\nprompts: {{conversation: hi}}\ntools: [search_web]\n{closed}"));
     write("good.yaml", "key: good\nname: G\nagent_key: clerk\nprompt: '{{ input.a | default(1) }}'\n");
     for (file, text, _, _) in MISTAKES {
         write(file, text);
@@ -141,12 +149,14 @@ async fn apply_names_each_mistake_with_file_and_line() {
     assert_eq!(shell.json(&["agents"]).await["items"], Value::Array(Vec::new()), "nothing is applied");
 
     // Without --strict, what only the fleet knows is a warning.
-    for (file, ..) in MISTAKES.iter().filter(|(file, ..)| !["tool.yaml", "provider.yaml"].contains(file)) {
+    for (file, ..) in MISTAKES.iter().filter(|(file, ..)| !["tool.yaml", "provider.yaml", "rule.yaml"].contains(file)) {
         std::fs::remove_file(shell.dir.path().join("records").join(file)).unwrap();
     }
-    shell.refused(&["apply", "-f", "records", "--strict"], 2, &["tool.yaml:6: ", "provider.yaml:4: "]).await;
+    shell
+        .refused(&["apply", "-f", "records", "--strict"], 2, &["tool.yaml:6: ", "provider.yaml:4: ", "rule.yaml:7: "])
+        .await;
     let checked = shell.run(&["apply", "-f", "records", "--check"]).await;
-    assert_eq!((checked.code, checked.out.as_str()), (0, "checked 3 agents, 1 definitions; nothing was applied\n"));
+    assert_eq!((checked.code, checked.out.as_str()), (0, "checked 4 agents, 1 definitions; nothing was applied\n"));
     assert!(checked.err.contains("warning: records/tool.yaml:6: "), "{}", checked.err);
     assert_eq!(shell.json(&["agents"]).await["items"], Value::Array(Vec::new()));
     assert!(shell.done(&["apply", "-f", "records"]).await.contains("agent tool: version 1 (new)"));

@@ -3,9 +3,11 @@
 mod apply;
 mod doctor;
 mod executions;
+mod failed;
 mod files;
 mod keys;
 mod many;
+mod mistakes;
 mod newcomer;
 mod people;
 mod projects;

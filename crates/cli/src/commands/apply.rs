@@ -14,9 +14,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::{
+    approval_rules::open_conditions,
     client::{Client, ClientError},
     compose,
     known_names::{Found, Known},
+    spec_file_error::SpecProblem,
     spec_files::SpecFiles,
 };
 
@@ -25,7 +27,8 @@ use crate::{
 #[command(after_help = "\
 All files are read and checked before the first one is applied; what has not changed makes no new version. Skills go
 first, then agents, so that agents find their skills and definitions their agent. A folder with SKILL.md is a skill.
-Names of tools, validators, providers and models that no live worker knows are warnings.
+Names of tools, validators, providers and models that no live worker knows are warnings, and so are approval rules with
+a condition and no `ask` after it.
 Without --direct, needs a key with the scope definitions:write, and admin for `kind: platform`.
 
 Examples:
@@ -43,7 +46,7 @@ pub struct ApplyArgs {
     /// Write to the database of `DATABASE_URL` for all tenants, instead of through the API
     #[arg(long)]
     direct: bool,
-    /// Refuse names that no live worker knows
+    /// Refuse what is a warning otherwise
     #[arg(long)]
     strict: bool,
     /// Check the files and apply nothing
@@ -100,6 +103,14 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
 /// A file has a mistake or, with `--strict`, a doubtful name. The API does not answer, and more than the files is to be
 /// checked.
 fn check(mut files: SpecFiles, args: &ApplyArgs, known: Result<Known, ClientError>) -> anyhow::Result<SpecFiles> {
+    let warn =
+        |problems: &[SpecProblem]| problems.iter().for_each(|problem| output::note(format!("warning: {problem}")));
+    let open: Vec<_> = files.documents.iter().flat_map(open_conditions).collect();
+    if args.strict {
+        files.problems.extend(open);
+    } else {
+        warn(&open);
+    }
     let known = match known {
         Ok(known) => known,
         // The mistakes in the files say more.
@@ -115,7 +126,7 @@ fn check(mut files: SpecFiles, args: &ApplyArgs, known: Result<Known, ClientErro
     if args.strict {
         files.problems.extend(doubtful);
     } else {
-        doubtful.iter().for_each(|problem| output::note(format!("warning: {problem}")));
+        warn(&doubtful);
     }
     let files = files.sound()?;
     anyhow::ensure!(

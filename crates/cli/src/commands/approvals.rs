@@ -206,7 +206,8 @@ fn print(approval: &Value, context: &Context) {
             row(name, value.to_owned());
         }
     }
-    if let Some(by) = approval["decided_by"].as_object() {
+    let by = &approval["decided_by"];
+    if by.is_object() {
         let person = by["person"].as_str().map_or_else(String::new, |person| format!(" for {person}"));
         row("decided_by", format!("{}{person}", text(&by["key_name"])));
     }

@@ -1,10 +1,8 @@
 //! `longhaul completions` and `longhaul man`: made from the program's own flags.
 
-use std::io::stdout;
-
 use clap::Command;
 use clap_complete::Shell;
-use longhaul_command::Exit;
+use longhaul_command::{Exit, output};
 
 /// Print the completions of a shell
 #[derive(Debug, clap::Args)]
@@ -26,13 +24,17 @@ pub struct ManArgs {}
 /// # Errors
 /// None.
 pub fn completions(args: &CompletionsArgs, mut program: Command) -> anyhow::Result<Exit> {
-    clap_complete::generate(args.shell, &mut program, "longhaul", &mut stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut program, "longhaul", &mut script);
+    output::bytes(&script);
     Ok(Exit::Done)
 }
 
 /// # Errors
-/// Standard output is closed.
+/// The page cannot be made.
 pub fn man(program: Command) -> anyhow::Result<Exit> {
-    clap_mangen::Man::new(program).render(&mut stdout())?;
+    let mut page = Vec::new();
+    clap_mangen::Man::new(program).render(&mut page)?;
+    output::bytes(&page);
     Ok(Exit::Done)
 }
