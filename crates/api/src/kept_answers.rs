@@ -50,8 +50,7 @@ const OWN: [&str; 13] = [
     "/v1/sessions/{id}/messages",
 ];
 /// Operations without keys: they read, or stream.
-const WITHOUT: [&str; 3] =
-    ["/v1/indexes/{name}/search", "/v1/internal/agent-executions/stream", "/v1/memory/search"];
+const WITHOUT: [&str; 3] = ["/v1/indexes/{name}/search", "/v1/internal/agent-executions/stream", "/v1/memory/search"];
 /// Members of answers that are shown once: path, member.
 const SECRETS: [(&str, &str); 4] = [
     ("/v1/keys", "key"),

@@ -455,23 +455,8 @@ impl Store {
         }
         self.forget_session(tenant, id).await?;
         // A message that arrived meanwhile keeps the session.
-        let deleted = sqlx::query_scalar!(
-            r#"
-            with gone as (
-                delete from sessions s
-                where id = $1 and tenant_id = $2 and running is null and turns = $3
-                    and not exists (select from executions e where e.budget_id = s.id and e.finished_at is null)
-                returning id
-            ),
-            budget as (
-                delete from budgets b using gone where b.root_id = gone.id
-            ),
-            answers as (
-                update kept_answers k set body = null
-                from gone where k.body is not null and k.subjects && array[gone.id::text]
-            )
-            select true as "deleted!" from gone
-            "#,
+        let deleted = sqlx::query_file_scalar!(
+            "src/sql/delete_session.sql",
             id.0,
             tenant.0,
             i32::try_from(turns.len()).unwrap_or(i32::MAX),

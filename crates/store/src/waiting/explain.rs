@@ -93,18 +93,7 @@ impl Store {
         match waiting.reason {
             None if waiting.status == ExecutionStatus::Failed => waiting.failure = self.failure_words(id).await?,
             None => waiting.starting = self.starting_servers(id).await?,
-            Some(WaitReason::Worker) => {
-                let workers = self.workers_that_serve(&row).await?;
-                waiting.workers = Some(workers);
-                let place = self.place_for_worker(id, &row).await?;
-                waiting.place = Some(place);
-                waiting.estimate = if workers.count > 0 {
-                    self.estimate_start(&row, place.ahead).await?
-                } else {
-                    waiting.requirements = self.requirements(&row.serve_key).await?;
-                    Estimate::none("no live worker serves it")
-                };
-            }
+            Some(WaitReason::Worker) => self.explain_worker(id, &row, &mut waiting).await?,
             Some(WaitReason::ConcurrencyLimit) => {
                 waiting.turn = self.session_turn(id).await?;
                 waiting.limits = self.limit_standings(id, &row).await?;
@@ -149,6 +138,19 @@ impl Store {
             }
         }
         Ok(Some(waiting))
+    }
+
+    async fn explain_worker(&self, id: ExecutionId, row: &Row, waiting: &mut Waiting) -> Result<(), StoreError> {
+        let workers = self.workers_that_serve(row).await?;
+        let place = self.place_for_worker(id, row).await?;
+        waiting.estimate = if workers.count > 0 {
+            self.estimate_start(row, place.ahead).await?
+        } else {
+            waiting.requirements = self.requirements(&row.serve_key).await?;
+            Estimate::none("no live worker serves it")
+        };
+        (waiting.workers, waiting.place) = (Some(workers), Some(place));
+        Ok(())
     }
 
     async fn waiting_row(&self, reach: &TenantScope, id: ExecutionId) -> Result<Option<Row>, StoreError> {
