@@ -22,7 +22,7 @@ use longhaul_store::tenants::{
 use crate::{
     audit::AuditSlot,
     error::{ApiError, ApiResult},
-    kept_answers::KeyedAnswer,
+    keyed_answer::KeyedAnswer,
     session_cookie::session_of,
     state::ApiState,
 };

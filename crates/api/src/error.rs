@@ -1,5 +1,7 @@
 //! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and
 //! never returned. docs/reference/api.md lists the codes; a test compares both.
+//!
+//! The file is long because each error has a line in each of its tables.
 
 use std::net::IpAddr;
 

@@ -4,7 +4,7 @@
 //! Invariants: a repeat is answered to callers alone that hold the scopes which the request needed; a secret is never
 //! kept; a request that began to act does so to its end, also if its caller leaves.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::time::Duration;
 
 use axum::{
     RequestExt,
@@ -14,21 +14,17 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use longhaul_store::tenants::{
-    api_keys::Scope,
-    kept_answers::{Claim, Claimed, KeptAnswer, KeyedRequest},
-};
-use parking_lot::Mutex;
+use longhaul_store::tenants::kept_answers::{Claim, Claimed, KeptAnswer, KeyedRequest};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
-use uuid::Uuid;
 
 use crate::{
     auth::Principal,
     body::{BODY_TIMEOUT, SUBMIT_LIMIT},
     error::{ApiError, ApiResult},
+    keyed_answer::KeyedAnswer,
     routes::executions::request::idempotency_key,
     state::ApiState,
 };
@@ -62,40 +58,11 @@ const SECRETS: [(&str, &str); 4] = [
 const WITHHELD: &str = "only the first answer shows the secret; if it was lost, rotate";
 /// Longest answer that is kept, in bytes. The answer to a longer one's repeat is made anew.
 const MAX_ANSWER: usize = 2 * 1024 * 1024;
-/// Most ids of an answer by which erasure finds it.
-const MAX_SUBJECTS: usize = 200;
-const MAX_SUBJECT_BYTES: usize = 200;
 /// Time for which a repeat waits for the answer to the request under way.
 const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const LAST_LOOK: Duration = Duration::from_secs(1);
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-
-/// The claim of a request under way, and the scopes that its handler asked for. In the request's extensions.
-#[derive(Debug, Clone)]
-pub(crate) struct KeyedAnswer {
-    pub(crate) claim: Arc<Claim>,
-    scopes: Arc<Mutex<BTreeSet<Scope>>>,
-    subjects: Arc<[String]>,
-}
-
-impl KeyedAnswer {
-    pub(crate) fn note(&self, scope: Scope) {
-        self.scopes.lock().insert(scope);
-    }
-
-    /// The answer to keep, with the scopes asked for so far.
-    pub(crate) fn answer(&self, status: StatusCode, body: Vec<u8>) -> KeptAnswer {
-        let mut subjects = self.subjects.to_vec();
-        ids_of(&serde_json::from_slice(&body).unwrap_or_default(), &mut subjects);
-        KeptAnswer {
-            status: status.as_u16(),
-            body: Some(body),
-            scopes: self.scopes.lock().iter().copied().collect(),
-            subjects,
-        }
-    }
-}
 
 /// True if the answers of `POST` to this path are kept here.
 pub(crate) fn is_kept(path: &str) -> bool {
@@ -136,9 +103,7 @@ async fn answer(state: &ApiState, mut request: Request, next: Next, route: Strin
         Ok(claim) => claim,
         Err(kept) => return repeat(&principal, kept),
     };
-    let mut subjects = Vec::new();
-    path.iter().for_each(|value| add_subject(value, &mut subjects));
-    let keyed = KeyedAnswer { claim: Arc::new(claim), scopes: Arc::default(), subjects: subjects.into() };
+    let keyed = KeyedAnswer::new(claim, &path);
     let mut request = Request::from_parts(parts, Body::from(body));
     request.extensions_mut().insert(keyed.clone());
     let state = state.clone();
@@ -216,34 +181,6 @@ fn withhold(answer: &[u8], member: &str) -> Vec<u8> {
     serde_json::to_vec(&members).unwrap_or_default()
 }
 
-/// Adds the ids that an answer names.
-fn ids_of(answer: &Value, subjects: &mut Vec<String>) {
-    match answer {
-        Value::Array(items) => items.iter().for_each(|item| ids_of(item, subjects)),
-        Value::Object(members) => ids_of_members(members, subjects),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-fn ids_of_members(members: &Map<String, Value>, subjects: &mut Vec<String>) {
-    for (name, value) in members {
-        match value.as_str() {
-            Some(text) if name == "id" || name.ends_with("_id") => add_subject(text, subjects),
-            Some(_) => {}
-            None => ids_of(value, subjects),
-        }
-    }
-}
-
-/// Adds a subject; of an id the UUID without its prefix, as it is stored.
-fn add_subject(text: &str, subjects: &mut Vec<String>) {
-    let id = text.rsplit('_').next().and_then(|id| Uuid::parse_str(id).ok());
-    let subject = id.map_or_else(|| text.to_owned(), |id| id.to_string());
-    if subjects.len() < MAX_SUBJECTS && subject.len() <= MAX_SUBJECT_BYTES && !subjects.contains(&subject) {
-        subjects.push(subject);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,16 +192,6 @@ mod tests {
         for path in OWN.into_iter().chain(WITHOUT).chain(of_secrets) {
             assert!(document["paths"][path]["post"].is_object(), "{path}");
         }
-    }
-
-    #[test]
-    fn subjects_are_ids_at_any_depth_without_prefixes() {
-        let id = "8a6e0804-2bd0-4672-b79d-d97027f9071a";
-        let answer =
-            json!({ "id": format!("sess_{}", id.replace('-', "")), "tasks": [{ "execution_id": "x", "name": "no" }] });
-        let mut subjects = Vec::new();
-        ids_of(&answer, &mut subjects);
-        assert_eq!(subjects, [id, "x"]);
     }
 
     #[test]

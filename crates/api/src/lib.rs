@@ -15,6 +15,7 @@ mod fleet_watch;
 mod kept_answers;
 mod key_cache;
 mod key_uses;
+mod keyed_answer;
 mod looks;
 mod middleware;
 mod oidc_session;

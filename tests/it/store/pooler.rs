@@ -148,6 +148,7 @@ async fn every_role_refuses_to_start_behind_a_pooler() {
         let mut command = tokio::process::Command::new(PROGRAM);
         command.args(role).env_clear().env("DATABASE_URL", &pooler.url).env("REDIS_URL", &redis.url);
         command.env("LONGHAUL_API_KEY_PEPPER", "p".repeat(32)).env("LONGHAUL__API__LISTEN", "127.0.0.1:0");
+        command.env("LONGHAUL__LLM__DEFAULT_PROVIDER", "scripted");
         command.kill_on_drop(true).stdin(Stdio::null());
         let ran =
             tokio::time::timeout(Duration::from_secs(60), command.output()).await.expect("the role ends").unwrap();

@@ -199,8 +199,8 @@ async fn workers(store: &Store) -> Check {
     }
 }
 
-/// Compares what the live workers list. Runs that need what only some have go to those; the default model is that of
-/// whoever claims.
+/// Compares what the live workers list. Runs that need what only some have go to those; the default model is the
+/// claiming worker's.
 async fn fleet(store: &Store) -> Check {
     let name = "fleet";
     let workers = match store.offers_of_workers().await {

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn provider_of_a_route_is_required_unless_one_is_the_default() {
+    fn one_provider_of_a_route_is_required() {
         let of = |model: serde_json::Value| {
             let model = serde_json::from_value(model).unwrap();
             requirements(&DefinitionSpec::new("d", "a"), 1, &AgentSpec { model, ..agent(&[]) })
