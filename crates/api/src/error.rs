@@ -32,38 +32,68 @@ pub(crate) enum ApiError {
     UnsupportedFileType(String),
     FileQuotaExceeded,
     FileStoreUnavailable,
-    PayloadTooLarge { limit_bytes: usize },
+    PayloadTooLarge {
+        limit_bytes: usize,
+    },
     RequestTimeout,
     MalformedJson(String),
     InvalidRequest(Vec<Violation>),
     InvalidInput(Vec<Violation>),
-    InputContainsNul { path: String },
+    InputContainsNul {
+        path: String,
+    },
     UnknownDefinition(String),
     UnknownAgent(String),
-    UnknownVersion { of: String, version: i32 },
-    VersionRemoved { of: String, version: i32 },
+    UnknownVersion {
+        of: String,
+        version: i32,
+    },
+    VersionRemoved {
+        of: String,
+        version: i32,
+    },
     KeyReserved(String),
-    TooManyLimits { max: usize },
-    PriceUnknown { model: String },
+    TooManyLimits {
+        max: usize,
+    },
+    PriceUnknown {
+        model: String,
+    },
     NoBudget,
-    CommandNotAllowed { server: String },
-    VariableNotAllowed { server: String, name: String },
-    AddressNotAllowed { server: String, address: IpAddr },
-    SandboxNotConfigured { tool: String },
-    BrowserNotConfigured { tool: String },
+    CommandNotAllowed {
+        server: String,
+    },
+    VariableNotAllowed {
+        server: String,
+        name: String,
+    },
+    AddressNotAllowed {
+        server: String,
+        address: IpAddr,
+    },
+    SandboxNotConfigured {
+        tool: String,
+    },
+    BrowserNotConfigured {
+        tool: String,
+    },
     AgentNotAllowed(String),
     WebSearchNotConfigured(String),
-    IdempotencyKeyReused(ExecutionId),
+    /// With the execution that has the key, if it is of one.
+    KeyReused(Option<ExecutionId>),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
     ExecutionNotEnded(ExecutionId),
     ExecutionErased,
     SessionBusy(ExecutionId),
-    KeyReused,
     KeyInUse,
     SessionFull,
-    TooManyMessages { max: i64 },
-    TooManySessions { max: u32 },
+    TooManyMessages {
+        max: i64,
+    },
+    TooManySessions {
+        max: u32,
+    },
     SessionBudgetSpent,
     Schedule(ScheduleError),
     Project(ProjectError),
@@ -108,13 +138,12 @@ impl ApiError {
             Self::NotFound(_) | Self::NoSuchRoute => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::IdempotencyKeyReused(_)
+            Self::KeyReused(_)
             | Self::ExecutionIsTerminal(_)
             | Self::ExecutionNotFailed(_)
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
-            | Self::KeyReused
             | Self::KeyInUse
             | Self::SessionFull
             | Self::NotReleasable(_)
@@ -193,7 +222,7 @@ impl ApiError {
             Self::BrowserNotConfigured { .. } => "browser_not_configured",
             Self::AgentNotAllowed(_) => "agent_not_allowed",
             Self::WebSearchNotConfigured(_) => "web_search_not_configured",
-            Self::IdempotencyKeyReused(_) | Self::KeyReused => "idempotency_key_reused",
+            Self::KeyReused(_) => "idempotency_key_reused",
             Self::KeyInUse => "idempotency_key_in_use",
             Self::ExecutionIsTerminal(_) => "execution_is_terminal",
             Self::ExecutionNotEnded(_) => "execution_not_ended",
@@ -281,9 +310,7 @@ impl ApiError {
                 "the agent `{agent}` has the tool `web_search`, and no search service is configured (setting \
                  tools.web_search.backend)"
             ),
-            Self::IdempotencyKeyReused(_) | Self::KeyReused => {
-                "the Idempotency-Key was used for a different request".into()
-            }
+            Self::KeyReused(_) => "the Idempotency-Key was used for a different request".into(),
             Self::ExecutionNotEnded(id) => format!("execution {id} has not ended; cancel it first"),
             Self::ExecutionErased => "the texts of the execution were erased".into(),
             Self::SessionFull => "the session has as many messages or bytes as it may; begin another".into(),
@@ -346,8 +373,7 @@ impl ApiError {
 
     /// The other execution that caused the conflict.
     fn execution_id(&self) -> Option<ExecutionId> {
-        let (Self::IdempotencyKeyReused(id) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id))) =
-            self
+        let (Self::KeyReused(Some(id)) | Self::NotReleasable(Refused::Before(id) | Refused::CanaryRuns(id))) = self
         else {
             return None;
         };
@@ -375,7 +401,7 @@ impl ApiError {
             }
             Self::SandboxNotConfigured { .. } => vec![Violation::new("/tools", "needs a sandbox")],
             Self::BrowserNotConfigured { .. } => vec![Violation::new("/tools", "needs a browser")],
-            Self::IdempotencyKeyReused(_)
+            Self::KeyReused(_)
             | Self::NotReleasable(_)
             | Self::Unauthenticated
             | Self::InvalidApiKey
@@ -405,7 +431,6 @@ impl ApiError {
             | Self::ExecutionNotEnded(_)
             | Self::ExecutionErased
             | Self::SessionBusy(_)
-            | Self::KeyReused
             | Self::KeyInUse
             | Self::SessionFull
             | Self::TooManyMessages { .. }

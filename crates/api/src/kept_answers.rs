@@ -122,7 +122,7 @@ async fn claim(state: &ApiState, keyed: KeyedRequest) -> ApiResult<Result<Claim,
             match state.store.claim_request(keyed.clone()).await? {
                 Claimed::Now(claim) => return Ok(Ok(claim)),
                 Claimed::Answered(kept) => return Ok(Err(kept)),
-                Claimed::Reused => return Err(ApiError::KeyReused),
+                Claimed::Reused => return Err(ApiError::KeyReused(None)),
                 Claimed::UnderWay => {}
             }
             sleep(pause).await;

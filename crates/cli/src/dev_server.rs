@@ -100,10 +100,7 @@ impl DevServer {
         let kept = |name: &str| known.get(name).cloned().unwrap_or_else(random_secret);
         let (token, secret_key) = (kept("AGENT_ENGINE_SERVICE_TOKEN"), kept("LONGHAUL_SECRET_KEYS"));
         let given = Config::load(&sources)?;
-        sources.flags.extend(contract_settings(&given.contract, &token, &secret_key));
-        if given.llm.default_provider.is_empty() {
-            sources.flags.push(("llm.default_provider".into(), scripted::NAME.into()));
-        }
+        sources.flags.extend(unset_settings(&given, &token, &secret_key));
         let config = Config::load(&sources)?;
 
         let store = compose::store(&config, "longhaul-dev")?;
@@ -252,10 +249,15 @@ fn models(sources: &Sources, config: &Config) -> BTreeMap<String, String> {
     variables
 }
 
-/// Settings of the agent-execution contract that the configuration leaves unset: service token, key for secrets, and
-/// the organisation of the applied agents.
-fn contract_settings(given: &ContractConfig, token: &str, secret_key: &str) -> Vec<(String, String)> {
+/// Settings that the configuration leaves unset: the scripted model, and of the agent-execution contract service token,
+/// key for secrets and the organisation of the applied agents.
+fn unset_settings(
+    Config { llm, contract: given, .. }: &Config,
+    token: &str,
+    secret_key: &str,
+) -> Vec<(String, String)> {
     let missing = [
+        ("llm.default_provider", scripted::NAME, llm.default_provider.is_empty()),
         ("contract.service_tokens", token, given.service_tokens.is_none()),
         ("contract.secret_keys", secret_key, given.secret_keys.is_none()),
         ("contract.org_id", DEV, given.org_id == ContractConfig::DEFAULT_ORG),

@@ -27,10 +27,12 @@ use crate::{
 
 /// The reason why a file or folder is not read.
 fn unread(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or folder here".into(),
-        io::ErrorKind::InvalidData => "it is not text in UTF-8".into(),
-        _ => error.to_string(),
+    if error.kind() == io::ErrorKind::NotFound {
+        "there is no such file or folder here".into()
+    } else if error.kind() == io::ErrorKind::InvalidData {
+        "it is not text in UTF-8".into()
+    } else {
+        error.to_string()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::config::{AllowedAgents, Config, ProviderKind};
+use longhaul_shared::config::{AllowedAgents, Config, LlmConfig, ProviderKind};
 use secrecy::ExposeSecret;
 use serde_json::json;
 
@@ -53,6 +53,19 @@ pub async fn run(args: ConfigArgs, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
+fn warn_of_models(config: &LlmConfig, warn: &mut impl FnMut(bool, &str)) {
+    warn(
+        config.default_provider.is_empty(),
+        "no model is configured: a worker does not start (OPENAI_API_KEY, ANTHROPIC_API_KEY, LONGHAUL_LLM_URL, or \
+         llm.default_provider)",
+    );
+    let provider = config.providers.get(&config.default_provider);
+    warn(
+        provider.is_some_and(|provider| provider.kind == ProviderKind::Scripted),
+        "llm.default_provider is the scripted model: answers are computed by scripts and no model is asked",
+    );
+}
+
 fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |risky: bool, text: &str| {
@@ -66,16 +79,7 @@ fn warnings(config: &Config) -> Vec<String> {
     );
     warn(config.redis.url.is_none(), "redis.url is not set; api and worker need it (REDIS_URL)");
     warn(config.api.key_pepper.is_none(), "api.key_pepper is not set; api and keys need it (LONGHAUL_API_KEY_PEPPER)");
-    warn(
-        config.llm.default_provider.is_empty(),
-        "no model is configured: a worker does not start (OPENAI_API_KEY, ANTHROPIC_API_KEY, LONGHAUL_LLM_URL, or \
-         llm.default_provider)",
-    );
-    let provider = config.llm.providers.get(&config.llm.default_provider);
-    warn(
-        provider.is_some_and(|provider| provider.kind == ProviderKind::Scripted),
-        "llm.default_provider is the scripted model: answers are computed by scripts and no model is asked",
-    );
+    warn_of_models(&config.llm, &mut warn);
     warn(
         config.tools.fetch_url.allow_private_addresses,
         "tools.fetch_url.allow_private_addresses is on: executions can reach your internal network",

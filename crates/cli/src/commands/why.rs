@@ -84,19 +84,8 @@ fn lines(waiting: &Value) -> Vec<String> {
         say("child", format!("{} {}{reason}", text(child, "id"), text(child, "status")));
     }
     say_endpoint(&waiting["endpoint"], &mut say);
-    let last = &waiting["last_failure"];
-    if last.is_object() {
-        if last["code"].is_string() {
-            say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
-        }
-    }
-    let budget = &waiting["budget"];
-    if budget.is_object() {
-        say("budget", format!("spent {}, reserved {}, at most {}", budget["spent"], budget["reserved"], budget["max"]));
-        if budget["over_limit"]["model_calls"].as_u64().is_some_and(|calls| calls > 0) {
-            say("over limit", format!("the provider charged more than its limits allow: {}", budget["over_limit"]));
-        }
-    }
+    say_failure(&waiting["last_failure"], &mut say);
+    say_budget(&waiting["budget"], &mut say);
     for requirement in each(&waiting["unserved"], "requirements") {
         say("needs", requirement.as_str().unwrap_or("-").into());
     }
@@ -106,6 +95,21 @@ fn lines(waiting: &Value) -> Vec<String> {
         None => say("estimate", format!("none: {}", text(estimate, "basis"))),
     }
     lines
+}
+
+fn say_failure(last: &Value, say: &mut impl FnMut(&str, String)) {
+    if last["code"].is_string() {
+        say("failed", format!("attempt {}, {}: {}", last["attempt"], text(last, "code"), text(last, "summary")));
+    }
+}
+
+fn say_budget(budget: &Value, say: &mut impl FnMut(&str, String)) {
+    if budget.is_object() {
+        say("budget", format!("spent {}, reserved {}, at most {}", budget["spent"], budget["reserved"], budget["max"]));
+        if budget["over_limit"]["model_calls"].as_u64().is_some_and(|calls| calls > 0) {
+            say("over limit", format!("the provider charged more than its limits allow: {}", budget["over_limit"]));
+        }
+    }
 }
 
 fn say_endpoint(endpoint: &Value, say: &mut impl FnMut(&str, String)) {

@@ -203,7 +203,7 @@ impl SubmitRequest {
                     return if stored == hash {
                         Ok(Stored { id, is_new: false, begun: None })
                     } else {
-                        Err(ApiError::IdempotencyKeyReused(id))
+                        Err(ApiError::KeyReused(Some(id)))
                     };
                 }
                 Err(error)
@@ -430,7 +430,7 @@ impl Stored {
         match submitted {
             Submitted::Created(id) => Ok(Self { id, is_new: true, begun: None }),
             Submitted::Existing(id) => Ok(Self { id, is_new: false, begun: None }),
-            Submitted::KeyReused(id) => Err(ApiError::IdempotencyKeyReused(id)),
+            Submitted::KeyReused(id) => Err(ApiError::KeyReused(Some(id))),
         }
     }
 }

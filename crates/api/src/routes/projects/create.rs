@@ -132,7 +132,7 @@ pub(crate) async fn create(
     let (id, status) = match created {
         Created::Created(id) => (id, StatusCode::CREATED),
         Created::Existing(id) => (id, StatusCode::OK),
-        Created::KeyReused => return Err(ApiError::KeyReused),
+        Created::KeyReused => return Err(ApiError::KeyReused(None)),
         Created::TooMany => return Err(ApiError::Project(ProjectError::TooMany { max: MAX_OPEN })),
     };
     principal.created(id);

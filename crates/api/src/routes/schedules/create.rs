@@ -36,7 +36,7 @@ pub(crate) async fn create(
         && let Some((created, hash)) = state.store.schedule_created_under(principal.tenant(), key).await?
     {
         if hash != request.hash {
-            return Err(ApiError::KeyReused);
+            return Err(ApiError::KeyReused(None));
         }
         let schedule = find(&state, &principal, &created).await?;
         return Ok((StatusCode::OK, Json(ScheduleView::of(&state, schedule).await?)));
@@ -56,7 +56,7 @@ pub(crate) async fn create(
     let status = match state.store.create_schedule(&new, max).await? {
         Created::Created => StatusCode::CREATED,
         Created::Existing => StatusCode::OK,
-        Created::KeyReused => return Err(ApiError::KeyReused),
+        Created::KeyReused => return Err(ApiError::KeyReused(None)),
         Created::Exists => return Err(ApiError::Schedule(ScheduleError::Exists(request.spec.key))),
         Created::TooMany => return Err(ApiError::Schedule(ScheduleError::TooMany { max })),
     };

@@ -115,7 +115,7 @@ pub(super) async fn begin(
     match begun {
         Begun::Created(id) => Ok((id, true)),
         Begun::Existing(id) => Ok((id, false)),
-        Begun::KeyReused => Err(ApiError::KeyReused),
+        Begun::KeyReused => Err(ApiError::KeyReused(None)),
     }
 }
 

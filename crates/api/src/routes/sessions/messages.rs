@@ -225,7 +225,7 @@ pub(super) async fn submit(
         Sent::Started(id) => (id, true, false, None),
         Sent::Queued { id, stopped } => (id, true, true, stopped),
         Sent::Existing(id) => (id, false, false, None),
-        Sent::KeyReused(id) => return Err(ApiError::IdempotencyKeyReused(id)),
+        Sent::KeyReused(id) => return Err(ApiError::KeyReused(Some(id))),
         Sent::Busy(id) => return Err(ApiError::SessionBusy(id)),
         Sent::TooManyQueued => return Err(ApiError::TooManyMessages { max: MAX_QUEUED }),
         Sent::TooManyRunning => {
