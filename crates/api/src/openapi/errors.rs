@@ -126,7 +126,7 @@ fn codes(operation: &Operation<'_>, status: u16) -> Vec<&'static str> {
     let of_keys = [(operation.is_keyed && !NATURAL.contains(&operation.id), REUSED), (operation.is_kept, IN_USE)];
     let of_keys = of_keys.into_iter().filter(|(has_it, _)| *has_it && status == 409).map(|(_, code)| code);
     let own = OF_SINGLE.iter().filter(|(of, _, operations)| *of == status && operations.contains(&operation.id));
-    of_keys.chain(own.map(|(_, code, _)| *code)).collect()
+    own.map(|(_, code, _)| *code).chain(of_keys).collect()
 }
 
 /// A response with a problem. The codes are named if they are particular to the operation.
