@@ -14,7 +14,6 @@ use longhaul_store::{
     tenants::{
         accounts::scopes_of,
         api_keys::{ApiKey, IssuedKey, KeyState, Scope},
-        holdings::Holdings,
         key_management::{Issue, MAX_KEYS, NewKey, Rotation},
     },
 };
@@ -180,7 +179,7 @@ pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::R
             let revoked = store.revoke_api_key(tenant, short).await?;
             let mut left = Vec::new();
             for key in &revoked {
-                left.push(holdings(store.holdings(tenant, *key, MAX_LISTED).await?));
+                left.push(json!(store.holdings(tenant, *key, MAX_LISTED).await?));
             }
             if context.json {
                 output::json(&json!({ "revoked": revoked.len(), "left": left }));
@@ -193,22 +192,7 @@ pub async fn run(config: Config, args: KeysArgs, context: &Context) -> anyhow::R
     }
 }
 
-/// What a key left, as the API shows it.
-fn holdings(of: Holdings) -> Value {
-    let webhooks = of.webhooks.into_iter().map(|held| {
-        let (id, kind, is_enabled) = (held.id, held.kind, held.is_enabled);
-        json!({ "id": id, "kind": kind, "is_enabled": is_enabled })
-    });
-    let messages = of.queued_messages.into_iter().map(
-        |queued| json!({ "session_id": queued.session.to_string(), "execution_id": queued.execution.to_string() }),
-    );
-    json!({
-        "webhooks": webhooks.collect::<Vec<_>>(), "schedules": of.schedules,
-        "queued_messages": messages.collect::<Vec<_>>(),
-    })
-}
-
-/// Says what a revoked key or a disabled account left, and what to do about it.
+/// Tells, in the shape of the API's answer, what a revoked key or a disabled account left, and what to do about it.
 pub fn note_left(left: &Value) {
     let of = |list: &str| left[list].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

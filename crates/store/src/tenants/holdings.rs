@@ -1,16 +1,17 @@
-//! What keys and accounts wrote that acts after them: channels, webhooks, schedules and queued messages.
+//! Objects that keys and accounts wrote and that act after them: channels, webhooks, schedules and queued messages.
 //!
 //! Invariant: the channels of a revoked key send nothing, because the people in them see and decide what it may. Its
 //! schedules start nothing (`schedules::plan`). The rest goes on, and is listed for those who revoke.
 
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, SessionId, TenantId};
+use serde::Serialize;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
 
-/// What a key or an account holds, each list cut at `limit`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The objects of a key or an account, each list cut at a limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Holdings {
     /// Webhooks and channels that it wrote last.
     pub webhooks: Vec<HeldWebhook>,
@@ -21,7 +22,7 @@ pub struct Holdings {
 }
 
 /// A webhook or channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HeldWebhook {
     pub id: Uuid,
     pub kind: String,
@@ -29,14 +30,14 @@ pub struct HeldWebhook {
 }
 
 /// A message that waits for its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct QueuedMessage {
-    pub session: SessionId,
-    pub execution: ExecutionId,
+    pub session_id: SessionId,
+    pub execution_id: ExecutionId,
 }
 
 impl Store {
-    /// What a key or account of a tenant holds, at most `limit` of each kind.
+    /// The objects of a key or account of a tenant, at most `limit` of each kind.
     ///
     /// # Errors
     /// Postgres is unavailable.
@@ -75,7 +76,10 @@ impl Store {
         .await?;
         let queued_messages = queued
             .into_iter()
-            .map(|row| QueuedMessage { session: SessionId(row.session_id), execution: ExecutionId(row.execution_id) })
+            .map(|row| QueuedMessage {
+                session_id: SessionId(row.session_id),
+                execution_id: ExecutionId(row.execution_id),
+            })
             .collect();
         Ok(Holdings { webhooks, schedules, queued_messages })
     }

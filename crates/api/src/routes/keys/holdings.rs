@@ -19,7 +19,7 @@ use crate::{
 /// Most entries of each list.
 const MAX_ENTRIES: usize = 200;
 
-/// What a key or an account wrote that acts after it.
+/// Objects that a key or an account wrote and that act after it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HoldingsView {
     /// Webhooks and channels that it wrote last. The channels of a revoked key or a disabled account are off.
@@ -60,8 +60,8 @@ impl From<Holdings> for HoldingsView {
             is_enabled: held.is_enabled,
         };
         let message = |queued: QueuedMessage| QueuedMessageView {
-            session_id: queued.session.to_string(),
-            execution_id: queued.execution.to_string(),
+            session_id: queued.session_id.to_string(),
+            execution_id: queued.execution_id.to_string(),
         };
         Self {
             webhooks: of.webhooks.into_iter().map(webhook).collect(),
@@ -72,7 +72,7 @@ impl From<Holdings> for HoldingsView {
     }
 }
 
-/// Lists what a key, or the account of a person, wrote that acts after it: for who revokes it.
+/// Lists the objects of a key, or of the account of a person, that act after its revocation.
 ///
 /// Needs the scope `keys:write`.
 #[utoipa::path(get, operation_id = "listKeyHoldings", path = "/v1/keys/{id}/holdings", tag = "keys",
