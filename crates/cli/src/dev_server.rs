@@ -242,7 +242,8 @@ fn models(sources: &Sources, config: &Config) -> BTreeMap<String, String> {
         |name: &str| MODEL_VARIABLES.contains(&name) || named.contains(name) || name.starts_with("LONGHAUL__LLM__");
     let given = sources.environment.iter().filter(|(name, value)| is_of_models(name) && !value.is_empty());
     let mut variables: BTreeMap<String, String> = given.map(|(name, value)| (name.clone(), value.clone())).collect();
-    if let Some(file) = sources.file.as_ref().and_then(|file| file.canonicalize().ok()) {
+    let file = sources.file.clone().or_else(|| sources.environment.get("LONGHAUL_CONFIG").map(PathBuf::from));
+    if let Some(file) = file.and_then(|file| file.canonicalize().ok()) {
         variables.insert("LONGHAUL_CONFIG".into(), file.display().to_string());
     }
     variables.insert("LONGHAUL__LLM__DEFAULT_PROVIDER".into(), config.llm.default_provider.clone());
@@ -297,4 +298,32 @@ async fn development_key(
         }
     }
     Ok(store.issue_api_key(tenant, DEV, Scope::ALL, &pepper).await?.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_worker_gets_the_models_of_this_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("longhaul.toml");
+        fs::write(&file, "[llm.providers.custom]\napi_key = 'env://HOUSE_KEY'\n").unwrap();
+        let given = [
+            ("LONGHAUL_LLM_URL", "http://127.0.0.1:9/v1"),
+            ("LONGHAUL_LLM_MODEL", "large"),
+            ("HOUSE_KEY", "k"),
+            ("LONGHAUL__LLM__HEALTH__PROBE_SECONDS", "3"),
+            ("SOMETHING_ELSE", "secret"),
+        ];
+        let environment = given.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let sources = Sources { file: Some(file.clone()), environment, flags: Vec::new() };
+        let variables = models(&sources, &Config::load(&sources).unwrap());
+        for (name, value) in &given[..4] {
+            assert_eq!(variables.get(*name).map(String::as_str), Some(*value), "{name}");
+        }
+        assert!(!variables.contains_key("SOMETHING_ELSE"));
+        assert_eq!(variables["LONGHAUL__LLM__DEFAULT_PROVIDER"], "custom");
+        assert_eq!(variables["LONGHAUL_CONFIG"], file.canonicalize().unwrap().display().to_string());
+    }
 }

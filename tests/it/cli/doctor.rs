@@ -2,8 +2,15 @@
 
 use std::{collections::BTreeMap, process::Command};
 
+use axum::{
+    Json, Router,
+    http::{HeaderMap, StatusCode},
+    routing::get,
+};
 use longhaul_store::StoreError;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{CommandResult, PROGRAM};
 use crate::support::{
@@ -65,4 +72,69 @@ async fn doctor_finds_what_is_wrong() {
     assert_eq!((ran.code, state(&told, "maintenance")), (0, "warn"), "{told:#}");
     assert!(told.to_string().contains(&format!("a duty {poison}: stored data cannot be read")), "{told}");
     assert!(!told.to_string().contains("hunter2"), "{told}");
+}
+
+/// A model server that lists its models to holders of a key.
+async fn models_of(key: &'static str) -> (String, AbortOnDropHandle<()>) {
+    let list = async move |headers: HeaderMap| {
+        if headers.get("authorization").is_some_and(|value| value.as_bytes() == format!("Bearer {key}").as_bytes()) {
+            (StatusCode::OK, Json(json!({ "object": "list", "data": [{ "id": "large" }, { "id": "small" }] })))
+        } else {
+            (StatusCode::UNAUTHORIZED, Json(json!({ "error": "no such key" })))
+        }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let router = Router::new().route("/v1/models", get(list));
+    let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, AbortOnDropHandle::new(server))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_asks_for_the_model_with_the_key() {
+    let fleet = Fleet::start().await;
+    let (url, _server) = models_of("right").await;
+    let with = async |key: &str, model: &str| {
+        let mut environment = fleet.environment().clone();
+        for (name, value) in
+            [("LONGHAUL_LLM_URL", url.as_str()), ("LONGHAUL_LLM_API_KEY", key), ("LONGHAUL_LLM_MODEL", model)]
+        {
+            environment.insert(name.into(), value.into());
+        }
+        let (ran, told) = doctor(environment).await;
+        (ran.code, state(&told, "model").to_owned(), told.to_string())
+    };
+    let (_, found, told) = with("right", "large").await;
+    assert_eq!(found, "ok", "{told}");
+    for (key, model, says) in [("wrong", "large", "refuses the key"), ("right", "larg", "did you mean `large`?")] {
+        let (code, found, told) = with(key, model).await;
+        assert_eq!((code, found.as_str()), (1, "failed"), "{told}");
+        assert!(told.contains(says) && !told.contains("wrong\""), "{told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_compares_the_workers() {
+    let fleet = Fleet::start().await;
+    let (_one, _other) = (fleet.worker(), fleet.worker());
+    eventually("both workers live", PATIENCE, async || {
+        let alive = fleet.store.demand(&[]).await.unwrap().live_workers;
+        if alive == 2 { Ok(()) } else { Err(alive) }
+    })
+    .await;
+    let found = async || {
+        let (ran, told) = doctor(fleet.environment().clone()).await;
+        (ran.code, state(&told, "fleet").to_owned(), told.to_string())
+    };
+    assert_eq!(found().await.1, "ok");
+    let of_one = async |sql: &str| {
+        let sql = format!("update workers set {sql} where id = (select min(id::text)::uuid from workers)");
+        sqlx::query(AssertSqlSafe(sql)).execute(&fleet.db.pool).await.unwrap();
+    };
+    of_one("offers = array_append(offers, 'tool:crm')").await;
+    let (_, state, told) = found().await;
+    assert!(state == "warn" && told.contains("lacks tool:crm"), "{told}");
+    of_one("offers = array_replace(offers, 'default:custom', 'default:scripted')").await;
+    let (code, state, told) = found().await;
+    assert!((code, state.as_str()) == (1, "failed") && told.contains("has scripted"), "{told}");
 }

@@ -2,7 +2,14 @@
 
 use chrono::TimeDelta;
 use longhaul_api::ApiOptions;
-use longhaul_store::tenants::api_keys::Scope;
+use longhaul_store::{
+    StoreError,
+    schedules::{KeyedRun, ManualRun},
+    tenants::{
+        api_keys::Scope,
+        kept_answers::{Claimed, KeptAnswer, KeyedRequest},
+    },
+};
 use longhaul_testkit::model::reply_text;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -214,6 +221,40 @@ async fn run_now_follows_the_overlap_policy() {
     assert_eq!(run("two").await.error(), (409, "run_refused"), "the answer of a key stays");
     assert_eq!(run("three").await.status, 202);
     service.until(2, "over").await;
+}
+
+/// A process may die between the run and its answer: both are one transaction.
+#[tokio::test]
+async fn run_and_its_answer_are_stored_together() {
+    let service = Service::start().await;
+    service.create(json!({"interval_seconds": 3600, "overlap": "queue"})).await;
+    let (store, tenant) = (&service.api.store, service.api.tenant);
+    let schedule = store.get_schedule(&tenant.into(), "s").await.unwrap().unwrap();
+    let plan = store.plan_scheduled_run(&schedule, "acme").await.unwrap();
+    let request = |key: &str| {
+        store.claim_request(KeyedRequest {
+            tenant,
+            place: b"run".to_vec(),
+            key: key.to_owned(),
+            request_hash: b"same".to_vec(),
+        })
+    };
+    for key in ["starts", "waits"] {
+        let Claimed::Now(claim) = request(key).await.unwrap() else { panic!("{key}: not the first") };
+        let answer = |run: &ManualRun| KeptAnswer {
+            status: 202,
+            body: Some(format!("{run:?}").into_bytes()),
+            ..KeptAnswer::default()
+        };
+        let keyed = KeyedRun { claim: &claim, answer: &answer };
+        let run = store.run_schedule_now(&schedule, &plan, Some(keyed)).await.unwrap();
+        let Claimed::Answered(kept) = request(key).await.unwrap() else { panic!("{key}: no answer") };
+        assert_eq!(kept.body, Some(format!("{run:?}").into_bytes()), "{key}");
+        // Another process has taken the claim over: this one starts nothing more.
+        let late = store.run_schedule_now(&schedule, &plan, Some(keyed)).await;
+        assert!(matches!(late, Err(StoreError::Conflict(_))), "{late:?}");
+    }
+    assert_eq!(service.firings("s").await.len(), 2);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use std::{
 
 use chrono::TimeDelta;
 use longhaul_agent::probe::Point;
-use longhaul_sdk::spec::{BudgetSpec, FallbackModel, ModelSpec, OnExhausted};
+use longhaul_sdk::spec::{BudgetSpec, DefinitionSpec, FallbackModel, ModelSpec, OnExhausted};
 use longhaul_shared::{
     config::{LimitConfig, ProviderConfig},
     domain::ExecutionId,
@@ -274,6 +274,29 @@ async fn with_spare(fleet: &Fleet) -> (ModelServer, FleetWorker) {
     config.llm.providers.insert("spare".into(), provider);
     let worker = fleet.worker_with(|_| WorkerBuilder::new(config));
     (spare, worker)
+}
+
+/// A worker runs agents of whose providers it has one, and leaves the others to workers that have one.
+#[tokio::test]
+async fn worker_without_the_provider_leaves_the_run() {
+    let fleet = fleet().await;
+    let named = |provider: &str| FallbackModel { provider: Some(provider.into()), name: None, accepts: None };
+    let model = |fallback| ModelSpec { provider: Some("elsewhere".into()), fallback, ..ModelSpec::default() };
+    for (key, fallback) in [("lost", vec![]), ("routed", vec![named("custom")])] {
+        let agent = longhaul_sdk::AgentSpec { model: model(fallback), ..agent(key) };
+        let of_agent = DefinitionSpec { agent_key: key.into(), ..definition(key, &["is_valid_json"]) };
+        fleet.apply(&agent, &of_agent).await;
+    }
+    fleet.llm.answer_with(|_| reply_text("{}"));
+    let worker = fleet.worker();
+    let lost = fleet.submit("lost", json!({})).await;
+    let routed = fleet.submit("routed", json!({})).await;
+    assert_eq!(fleet.ended(routed).await["status"], "FINISHED");
+    let row = fleet.row(lost).await;
+    assert_eq!((&row["status"], &row["attempts"]), (&json!("PENDING"), &json!(0)));
+    let needs = fleet.json("select to_jsonb(serve_key) from executions where definition_key = 'lost'").await;
+    assert_eq!(needs, "provider:elsewhere");
+    worker.drain().await;
 }
 
 #[tokio::test]
