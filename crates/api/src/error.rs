@@ -1,7 +1,5 @@
 //! Every error a caller can see: problem+json (RFC 9457) with a stable `code`. Causes are logged here, once, and
 //! never returned. docs/reference/api.md lists the codes; a test compares both.
-//!
-//! The file is long because each error has a line in each of its tables.
 
 use std::net::IpAddr;
 
@@ -32,54 +30,27 @@ pub(crate) enum ApiError {
     UnsupportedFileType(String),
     FileQuotaExceeded,
     FileStoreUnavailable,
-    PayloadTooLarge {
-        limit_bytes: usize,
-    },
+    PayloadTooLarge { limit_bytes: usize },
     RequestTimeout,
     MalformedJson(String),
     InvalidRequest(Vec<Violation>),
     InvalidInput(Vec<Violation>),
-    InputContainsNul {
-        path: String,
-    },
+    InputContainsNul { path: String },
     UnknownDefinition(String),
     UnknownAgent(String),
-    UnknownVersion {
-        of: String,
-        version: i32,
-    },
-    VersionRemoved {
-        of: String,
-        version: i32,
-    },
+    UnknownVersion { of: String, version: i32 },
+    VersionRemoved { of: String, version: i32 },
     KeyReserved(String),
-    TooManyLimits {
-        max: usize,
-    },
-    PriceUnknown {
-        model: String,
-    },
+    TooManyLimits { max: usize },
+    PriceUnknown { model: String },
     NoBudget,
-    CommandNotAllowed {
-        server: String,
-    },
-    VariableNotAllowed {
-        server: String,
-        name: String,
-    },
-    AddressNotAllowed {
-        server: String,
-        address: IpAddr,
-    },
-    SandboxNotConfigured {
-        tool: String,
-    },
-    BrowserNotConfigured {
-        tool: String,
-    },
+    CommandNotAllowed { server: String },
+    VariableNotAllowed { server: String, name: String },
+    AddressNotAllowed { server: String, address: IpAddr },
+    SandboxNotConfigured { tool: String },
+    BrowserNotConfigured { tool: String },
     AgentNotAllowed(String),
     WebSearchNotConfigured(String),
-    /// With the execution that has the key, if it is of one.
     KeyReused(Option<ExecutionId>),
     ExecutionIsTerminal(ExecutionStatus),
     ExecutionNotFailed(ExecutionStatus),
@@ -88,12 +59,8 @@ pub(crate) enum ApiError {
     SessionBusy(ExecutionId),
     KeyInUse,
     SessionFull,
-    TooManyMessages {
-        max: i64,
-    },
-    TooManySessions {
-        max: u32,
-    },
+    TooManyMessages { max: i64 },
+    TooManySessions { max: u32 },
     SessionBudgetSpent,
     Schedule(ScheduleError),
     Project(ProjectError),

@@ -27,7 +27,8 @@ pub fn open_conditions(document: &Document) -> Vec<SpecProblem> {
         let tool = &rule.tool;
         let what = format!(
             "a call of `{tool}` for which the condition does not hold runs without a person, also where an argument is \
-             missing or a text: allow what may run with `access: auto`, and end with `{{tool: \"{tool}\", access: ask}}`"
+             missing or a text: allow what may run with `access: auto`, and end with \
+             `{{tool: \"{tool}\", access: ask}}`"
         );
         document.problem(&format!("/approvals/rules/{at}/when"), what)
     };

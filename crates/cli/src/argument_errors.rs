@@ -2,7 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
-/// What parsers of the standard library say, and what is meant.
+/// Messages of the standard library's parsers, with their meanings.
 const JARGON: [(&str, &str); 7] = [
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty, and must be a whole number"),

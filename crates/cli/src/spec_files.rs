@@ -169,7 +169,8 @@ impl SpecFiles {
                 return Err(SpecFileError::at(&path, lines.of("/agent_key"), what));
             }
             (false, None, None) => {
-                let mut what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor `kind: platform`"
+                let mut what = "neither an agent (which has `prompts`) nor a definition (which has `agent_key`) nor \
+                                `kind: platform`"
                     .to_owned();
                 let fields = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
                 for (field, meant) in fields.filter_map(|name| Some((name, nearest(name, ["prompts", "agent_key"])?))) {

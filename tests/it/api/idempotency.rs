@@ -175,7 +175,7 @@ async fn send(caller: &Caller, operation: &str, path: &str, body: &Value, key: &
     caller.post_as(path, body, &[("idempotency-key", key)]).await
 }
 
-/// What an answer says of its effect: without secrets, and numbers that time alters.
+/// The part of an answer that tells its effect: without secrets, and numbers that time alters.
 fn effect(answer: &Answer) -> Value {
     let ids = ["id", "file_id", "execution_id", "key", "replaced_by", "released_as", "state", "status", "code"];
     let Some(members) = answer.body.as_object() else { return json!(null) };

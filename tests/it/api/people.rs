@@ -90,7 +90,7 @@ async fn answer(caller: &Caller, request: &HumanRequest, body: Value) -> Answer 
     caller.post(&format!("/v1/questions/{}/answer", request.id), &body).await
 }
 
-/// With `approvals.authors`, who put the agent does not approve its calls.
+/// With `approvals.authors`, the key that put the agent does not approve its calls.
 #[tokio::test]
 async fn authors_of_the_agent_count_where_set() {
     for authors_submit in [false, true] {

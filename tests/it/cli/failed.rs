@@ -31,7 +31,8 @@ async fn failed_executions_are_shown_whatever_failed() {
                      finished_at = longhaul_now(), wait_reason = null, wait_until = null
                  where id = $1::uuid returning id
              )
-             update execution_payloads p set failure_summary = $4, failure_detail = $5 from e where p.execution_id = e.id";
+             update execution_payloads p set failure_summary = $4, failure_detail = $5
+             from e where p.execution_id = e.id";
         sqlx::query(failed)
             .bind(id)
             .bind(code.as_str())

@@ -230,7 +230,7 @@ async fn mistakes_of_a_first_day_lead_somewhere() {
     assert!(MISTAKES.len() >= 40);
 }
 
-/// What the environment lacks comes from `.longhaul/env`; its key goes to its own server alone.
+/// A missing URL or key comes from `.longhaul/env`; its key goes to its own server alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn half_of_an_environment_is_completed() {
     let mut fleet = Fleet::start().await;

@@ -23,9 +23,6 @@ pub struct Offers {
     /// `<provider>/<model>`, without a provider for the default one. `<provider>/*` where the configuration lists no
     /// models.
     pub models: BTreeSet<String>,
-    /// Provider of agents that name none; more than one if the workers do not agree.
-    #[serde(default)]
-    pub default_providers: BTreeSet<String>,
 }
 
 impl Offers {
@@ -50,7 +47,6 @@ impl Offers {
                 "validator" => &mut offers.validators,
                 "provider" => &mut offers.providers,
                 "model" => &mut offers.models,
-                "default" => &mut offers.default_providers,
                 _ => continue,
             };
             names.insert(name.to_owned());

@@ -44,7 +44,7 @@ pub struct HeldLease {
     pub overdue: Duration,
 }
 
-/// What a live worker lists.
+/// The names that a live worker lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerOffers {
     /// Host and process id.
@@ -155,7 +155,7 @@ impl Store {
         Ok(found.fetch_all(&self.pool).await?)
     }
 
-    /// What each live worker lists: its process, its build and its names.
+    /// Process, build and listed names of each live worker.
     ///
     /// # Errors
     /// Postgres is unavailable.

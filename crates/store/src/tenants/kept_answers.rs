@@ -124,7 +124,10 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn give_up_claim(&self, claim: &Claim) -> Result<(), StoreError> {
         sqlx::query!(
-            "delete from kept_answers where tenant_id = $1 and place = $2 and key = $3 and claim = $4 and status is null",
+            r#"
+            delete from kept_answers
+            where tenant_id = $1 and place = $2 and key = $3 and claim = $4 and status is null
+            "#,
             claim.request.tenant.0,
             claim.request.place,
             claim.request.key,

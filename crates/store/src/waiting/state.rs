@@ -63,7 +63,7 @@ pub struct Waiting {
     pub estimate: Estimate,
 }
 
-/// What is said of a failure.
+/// Texts about a failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FailureWords {
     /// By the model, a tool or Longhaul.

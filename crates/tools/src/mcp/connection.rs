@@ -90,7 +90,7 @@ impl Connection {
         match (service, stderr) {
             (Ok(service), stderr) => Ok(Self { service, secrets, stderr, last_words: last_words.clone() }),
             (Err(error), stderr) => {
-                // What a program says as it dies arrives after the end of its standard output.
+                // The last words of a program arrive after the end of its standard output.
                 if let Some(stderr) = stderr {
                     let _ = tokio::time::timeout(LAST_WORDS, stderr).await;
                 }

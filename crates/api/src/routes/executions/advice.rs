@@ -1,4 +1,4 @@
-//! What to do about a failure: the last column of the table in docs/reference/failures.md, by code.
+//! Advice for a failure: the last column of the table in docs/reference/failures.md, by code.
 
 use std::{collections::HashMap, sync::LazyLock};
 

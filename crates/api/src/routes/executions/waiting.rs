@@ -187,7 +187,7 @@ pub(crate) struct WaitingView {
     budget: Option<BudgetView>,
     unserved: Option<UnservedView>,
     holding: Option<HoldingView>,
-    /// What to do about the failure of a failed execution, as docs/reference/failures.md has it.
+    /// Advice for the failure of a failed execution, as docs/reference/failures.md has it.
     advice: Option<&'static str>,
     estimate: EstimateView,
 }
