@@ -26,6 +26,7 @@ use tokio::{sync::OnceCell, time::Instant};
 
 use crate::{
     auth::Principal,
+    catalog_error::CatalogError,
     error::{ApiError, ApiResult},
     options::ApiOptions,
     schema,
@@ -81,10 +82,14 @@ impl Runnable {
 /// Refuses an agent with the tool `web_search` if no search service is configured.
 ///
 /// # Errors
-/// [`ApiError::WebSearchNotConfigured`].
+/// [`CatalogError::WebSearchNotConfigured`].
 pub(crate) fn check_web_search(agent: &AgentSpec, is_configured: bool) -> ApiResult<()> {
     let has_tool = agent.tools.iter().any(|tool| tool.caller().is_none() && tool.name() == WEB_SEARCH);
-    if has_tool && !is_configured { Err(ApiError::WebSearchNotConfigured(agent.key.clone())) } else { Ok(()) }
+    if has_tool && !is_configured {
+        Err(CatalogError::WebSearchNotConfigured(agent.key.clone()).into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the model's display name if it has no price.
@@ -143,14 +148,14 @@ impl Catalog {
     /// Checks that the agent's tools can run in this installation.
     ///
     /// # Errors
-    /// [`ApiError::SandboxNotConfigured`] or [`ApiError::BrowserNotConfigured`].
+    /// [`CatalogError::SandboxNotConfigured`] or [`CatalogError::BrowserNotConfigured`].
     pub(crate) fn check_tools(&self, agent: &AgentSpec) -> ApiResult<()> {
         for tool in agent.tools.iter().filter(|tool| tool.caller().is_none()).map(|tool| tool.name()) {
             if WORKSPACE_TOOLS.contains(&tool) && !self.has_sandbox {
-                return Err(ApiError::SandboxNotConfigured { tool: tool.to_owned() });
+                return Err(CatalogError::SandboxNotConfigured { tool: tool.to_owned() }.into());
             }
             if BROWSER_TOOLS.contains(&tool) && !self.has_browser {
-                return Err(ApiError::BrowserNotConfigured { tool: tool.to_owned() });
+                return Err(CatalogError::BrowserNotConfigured { tool: tool.to_owned() }.into());
             }
         }
         Ok(())
@@ -189,7 +194,7 @@ impl Catalog {
     /// organisation. The result is cached like versions are, so that frequent submits of one agent cost no query.
     ///
     /// # Errors
-    /// [`ApiError::AgentNotAllowed`], or Postgres is unavailable.
+    /// [`CatalogError::AgentNotAllowed`], or Postgres is unavailable.
     pub(crate) async fn permit(
         &self,
         (version, key): (AgentVersionId, &str),
@@ -214,7 +219,7 @@ impl Catalog {
         };
         match access {
             Access::Granted => Ok(()),
-            Access::Denied | Access::Missing => Err(ApiError::AgentNotAllowed(key.to_owned())),
+            Access::Denied | Access::Missing => Err(CatalogError::AgentNotAllowed(key.to_owned()).into()),
         }
     }
 
@@ -296,32 +301,32 @@ impl Catalog {
         key: &str,
         version: Option<i32>,
     ) -> ApiResult<Version<DefinitionSpec>> {
-        let unknown = || ApiError::UnknownDefinition(key.to_owned());
+        let unknown = || CatalogError::UnknownDefinition(key.to_owned());
         if BUILT_IN_DEFINITIONS.contains(&key) {
-            return Err(unknown());
+            return Err(unknown().into());
         }
         match (self.store.resolve_definition(Some(tenant), key, version).await?, version) {
             (Some(found), Some(version)) if found.removed_at.is_some() => {
-                Err(ApiError::VersionRemoved { of: key.to_owned(), version })
+                Err(CatalogError::VersionRemoved { of: key.to_owned(), version }.into())
             }
             (Some(found), _) => Ok(found),
             (None, Some(version)) if self.store.resolve_definition(Some(tenant), key, None).await?.is_some() => {
-                Err(ApiError::UnknownVersion { of: key.to_owned(), version })
+                Err(CatalogError::UnknownVersion { of: key.to_owned(), version }.into())
             }
-            (None, _) => Err(unknown()),
+            (None, _) => Err(unknown().into()),
         }
     }
 
     async fn agent(&self, tenant: TenantId, key: &str, version: Option<i32>) -> ApiResult<Version<AgentSpec>> {
         match (self.store.resolve_agent(Some(tenant), key, version).await?, version) {
             (Some(found), Some(version)) if found.removed_at.is_some() => {
-                Err(ApiError::VersionRemoved { of: key.to_owned(), version })
+                Err(CatalogError::VersionRemoved { of: key.to_owned(), version }.into())
             }
             (Some(found), _) => Ok(found),
             (None, Some(version)) if self.store.resolve_agent(Some(tenant), key, None).await?.is_some() => {
-                Err(ApiError::UnknownVersion { of: key.to_owned(), version })
+                Err(CatalogError::UnknownVersion { of: key.to_owned(), version }.into())
             }
-            (None, _) => Err(ApiError::UnknownAgent(key.to_owned())),
+            (None, _) => Err(CatalogError::UnknownAgent(key.to_owned()).into()),
         }
     }
 

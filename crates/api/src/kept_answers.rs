@@ -24,6 +24,7 @@ use crate::{
     auth::Principal,
     body::{BODY_TIMEOUT, SUBMIT_LIMIT},
     error::{ApiError, ApiResult},
+    idempotency_error::IdempotencyError,
     keyed_answer::KeyedAnswer,
     routes::executions::request::idempotency_key,
     state::ApiState,
@@ -122,14 +123,14 @@ async fn claim(state: &ApiState, keyed: KeyedRequest) -> ApiResult<Result<Claim,
             match state.store.claim_request(keyed.clone()).await? {
                 Claimed::Now(claim) => return Ok(Ok(claim)),
                 Claimed::Answered(kept) => return Ok(Err(kept)),
-                Claimed::Reused => return Err(ApiError::KeyReused(None)),
+                Claimed::Reused => return Err(IdempotencyError::IdempotencyKeyReused(None).into()),
                 Claimed::UnderWay => {}
             }
             sleep(pause).await;
             pause = (2 * pause).min(LAST_LOOK);
         }
     };
-    timeout(PATIENCE, looking).await.unwrap_or(Err(ApiError::KeyInUse))
+    timeout(PATIENCE, looking).await.unwrap_or(Err(IdempotencyError::IdempotencyKeyInUse.into()))
 }
 
 /// The answer to a repeat.

@@ -1,12 +1,28 @@
-//! Rules that the document keeps, whatever is added to it.
+//! Rules that the document keeps, whatever is added to it, and the comparison of all error codes with the reference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use longhaul_sdk::FailureClass;
 use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use serde_json::{Map, Value, json};
+use strum::VariantNames;
 
 use super::{closed, errors, headers, openapi, schemas};
+use crate::{
+    catalog_error::CatalogError,
+    error::ApiError,
+    idempotency_error::IdempotencyError,
+    routes::{
+        channels::ChannelError, definitions::DefinitionError, executions::ExecutionError, files::FileError,
+        human_requests::DecisionError, indexes::SearchError, keys::KeyError, limits::LimitError,
+        projects::ProjectError, quarantine::ReleaseError, schedules::ScheduleError, sessions::SessionError,
+        webhooks::WebhookError,
+    },
+};
 
 const METHODS_WITH_CONTENT: [&str; 2] = ["application/json", "application/problem+json"];
 
@@ -290,16 +306,62 @@ fn tables_of_errors_and_headers_name_what_exists() {
     let of_headers = headers::OF_SINGLE.iter().flat_map(|(_, _, operations)| operations.iter());
     let lost: Vec<&&str> = of_errors.chain(of_headers).filter(|id| !operations.contains_key(**id)).collect();
     assert!(lost.is_empty(), "{lost:?}");
+    let documented = documented_errors().filter(|(status, _)| [409, 429].contains(status));
+    let of_keys = [(409, errors::REUSED), (409, errors::IN_USE)];
+    let known = errors::OF_SINGLE.iter().map(|(status, code, _)| (*status, *code)).chain(of_keys);
+    assert_eq!(known.collect::<BTreeSet<_>>(), documented.collect::<BTreeSet<_>>());
+}
+
+/// Errors of docs/reference/api.md: status and code.
+fn documented_errors() -> impl Iterator<Item = (u16, &'static str)> {
     let guide = include_str!("../../../../docs/reference/api.md");
     let table = guide.split("## Errors").nth(1).and_then(|rest| rest.split("## Events").next()).unwrap();
     let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | `"));
-    let documented: BTreeSet<(u16, &str)> = rows
-        .filter_map(|(status, rest)| Some((status.parse().ok()?, rest.split('`').next()?)))
-        .filter(|(status, _)| [409, 429].contains(status))
-        .collect();
-    let of_keys = [(409, errors::REUSED), (409, errors::IN_USE)];
-    let known = errors::OF_SINGLE.iter().map(|(status, code, _)| (*status, *code)).chain(of_keys);
-    assert_eq!(known.collect::<BTreeSet<_>>(), documented);
+    rows.filter_map(|(status, rest)| Some((status.parse().ok()?, rest.split('`').next()?)))
+}
+
+#[test]
+fn error_codes_match_the_reference_table() {
+    macro_rules! codes {
+        ($($area:ident),*) => { [$((stringify!($area), $area::VARIANTS)),*] };
+    }
+    let areas = codes![
+        CatalogError,
+        ChannelError,
+        DecisionError,
+        DefinitionError,
+        ExecutionError,
+        FileError,
+        IdempotencyError,
+        KeyError,
+        LimitError,
+        ProjectError,
+        ReleaseError,
+        ScheduleError,
+        SearchError,
+        SessionError,
+        WebhookError
+    ];
+    let mut written = BTreeSet::new();
+    add_areas(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut written);
+    assert_eq!(areas.iter().map(|(area, _)| (*area).to_owned()).collect::<BTreeSet<_>>(), written);
+    let of_any_route = ApiError::VARIANTS.iter().filter(|code| **code != "area");
+    let codes: BTreeSet<&str> = of_any_route.chain(areas.iter().flat_map(|(_, codes)| *codes)).copied().collect();
+    assert_eq!(documented_errors().map(|(_, code)| code).collect::<BTreeSet<_>>(), codes);
+}
+
+/// Adds the names of all types in a folder that are errors of an area.
+fn add_areas(folder: &Path, names: &mut BTreeSet<String>) {
+    const IMPL: &str = "\nimpl AreaError for ";
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            add_areas(&path, names);
+            continue;
+        }
+        let source = fs::read_to_string(&path).unwrap();
+        names.extend(source.split(IMPL).skip(1).filter_map(|rest| Some(rest.split_once(' ')?.0.to_owned())));
+    }
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(crate) async fn decide(
     match super::decide(&state, &link.channel, choice).await {
         Ok(request) => Ok(page(request, None)),
         Err(error) if error.status().is_server_error() => Err(error),
-        Err(error) => Ok(problem(error.status(), &error.detail())),
+        Err(error) => Ok(problem(error.status(), &error.to_string())),
     }
 }
 

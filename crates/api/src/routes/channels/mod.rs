@@ -5,6 +5,7 @@
 //! `POST /v1/approvals/{id}/decision`.
 
 pub(crate) mod email;
+mod error;
 pub(crate) mod slack;
 
 use longhaul_shared::domain::RequestKind;
@@ -15,7 +16,9 @@ use longhaul_store::{
 };
 use longhaul_webhooks::ticket::Ticket;
 
-use super::human_requests::{self, may_decide};
+pub(crate) use error::ChannelError;
+
+use super::human_requests::{self, DecisionError, may_decide};
 use crate::{
     audit::AuditSlot,
     auth,
@@ -59,7 +62,7 @@ pub(crate) async fn decide(state: &ApiState, channel: &Channel, choice: Choice<'
     let request = approval(state, choice.ticket).await?;
     may_decide(state, &principal, &request, &choice.ticket.hash).await?;
     if choice.ticket.is_over(state.store.believed_now()) {
-        return Err(ApiError::AlreadyDecided("the time of the button or link is over".into()));
+        return Err(DecisionError::AlreadyDecided("the time of the button or link is over".into()).into());
     }
     let key_name = principal.key().name.clone();
     let by = Decider { key_id: principal.key_id(), key_name, person: Some(choice.person) };

@@ -28,12 +28,12 @@ use serde_json::Value;
 use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
-use super::{Choice, approval, decide, find};
+use super::{ChannelError, Choice, approval, decide, find};
 use crate::{
     audit::AuditSlot,
     body::{BODY_LIMIT, read_as},
     error::{ApiError, ApiResult},
-    routes::human_requests::view::standing,
+    routes::human_requests::{DecisionError, view::standing},
     state::ApiState,
 };
 
@@ -76,20 +76,22 @@ pub(crate) async fn pressed(
     let interaction = read(&bytes).ok_or_else(|| ApiError::invalid("/payload", "is no interaction of Slack"))?;
     // The button says whose secret Slack signed with; neither is enough without the other.
     let value = interaction.actions.first().and_then(|action| action.value.as_deref());
-    let ticket = value.and_then(|value| Ticket::read(value, &state.pepper)).ok_or(ApiError::InvalidButton)?;
+    let ticket = value.and_then(|value| Ticket::read(value, &state.pepper)).ok_or(ChannelError::InvalidButton)?;
     let channel = verified(&state, &ticket, &headers, &bytes).await?;
     let verdict = match &ticket.right {
         Right::Approve => Verdict::Approve,
         Right::Reject => Verdict::Reject,
         // The link of an e-mail is no button.
-        Right::Decide(_) => return Err(ApiError::InvalidButton),
+        Right::Decide(_) => return Err(ChannelError::InvalidButton.into()),
     };
     let choice = Choice { ticket: &ticket, verdict, person: interaction.user.shown(), reason: None, audit };
     let answer = match decide(&state, &channel, choice).await {
         Ok(request) => replacement(request),
-        Err(ApiError::AlreadyDecided(_)) => replacement(approval(&state, &ticket).await?),
+        Err(error) if matches!(error.area(), Some(DecisionError::AlreadyDecided(_))) => {
+            replacement(approval(&state, &ticket).await?)
+        }
         Err(error) if error.status().is_server_error() => return Err(error),
-        Err(error) => slack::refused(&error.detail()),
+        Err(error) => slack::refused(&error.to_string()),
     };
     if let Some(url) = &interaction.response_url {
         answer_at(&state, &channel, url, &answer).await;
@@ -100,10 +102,10 @@ pub(crate) async fn pressed(
 /// The channel of a button, if Slack signed `body` for it.
 async fn verified(state: &ApiState, ticket: &Ticket, headers: &HeaderMap, body: &[u8]) -> ApiResult<Channel> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let signature = text("x-slack-signature").ok_or(ApiError::InvalidSignature)?;
+    let signature = text("x-slack-signature").ok_or(ChannelError::InvalidSignature)?;
     let timestamp = text("x-slack-request-timestamp").and_then(|text| text.parse().ok());
-    let timestamp: i64 = timestamp.ok_or(ApiError::InvalidSignature)?;
-    let channel = find(state, ticket, EndpointKind::Slack).await?.ok_or(ApiError::InvalidSignature)?;
+    let timestamp: i64 = timestamp.ok_or(ChannelError::InvalidSignature)?;
+    let channel = find(state, ticket, EndpointKind::Slack).await?.ok_or(ChannelError::InvalidSignature)?;
     let sealed = channel.sealed_secret.as_deref().unwrap_or_default();
     let secret = state.options.contract.sealer.open(sealed).map_err(|error| {
         tracing::error!(error = %error, webhook.id = %channel.of.id, "the signing secret of a channel cannot be read");
@@ -113,7 +115,7 @@ async fn verified(state: &ApiState, ticket: &Ticket, headers: &HeaderMap, body: 
     if slack::verifies(secret.expose_secret(), timestamp, signature, body, now) {
         Ok(channel)
     } else {
-        Err(ApiError::InvalidSignature)
+        Err(ChannelError::InvalidSignature.into())
     }
 }
 

@@ -13,7 +13,8 @@ use longhaul_store::contract::agent_access::{Access, Asker, CatalogueTool};
 use super::answer::ContractError;
 use crate::{
     catalog::{Runnable, Target},
-    error::{ApiError, ApiResult},
+    catalog_error::CatalogError,
+    error::ApiResult,
     state::ApiState,
 };
 
@@ -58,13 +59,15 @@ async fn find(
     let found = match resolve(state, tenant, key, number.flatten()).await {
         Ok(_) if number == Some(None) => Err(no_version(request.version.as_deref().unwrap_or_default())),
         Ok(runnable) => Ok(runnable),
-        Err(ApiError::UnknownAgent(_)) => {
-            Err(ExecFailure::with_message(ExecCode::AgentNotFound, format!("Agent '{key}' not found")))
-        }
-        Err(ApiError::UnknownVersion { .. } | ApiError::VersionRemoved { .. }) => {
-            Err(no_version(request.version.as_deref().unwrap_or_default()))
-        }
-        Err(error) => return Err(error.into()),
+        Err(error) => match error.area() {
+            Some(CatalogError::UnknownAgent(_)) => {
+                Err(ExecFailure::with_message(ExecCode::AgentNotFound, format!("Agent '{key}' not found")))
+            }
+            Some(CatalogError::UnknownVersion { .. } | CatalogError::VersionRemoved { .. }) => {
+                Err(no_version(request.version.as_deref().unwrap_or_default()))
+            }
+            Some(_) | None => return Err(error.into()),
+        },
     };
     Ok(found)
 }
@@ -73,11 +76,11 @@ async fn find(
 async fn resolve(state: &ApiState, tenant: TenantId, key: &str, version: Option<i32>) -> ApiResult<Arc<Runnable>> {
     let target = Target::Agent(key.to_owned());
     match state.catalog.resolve(tenant, &target, version).await {
-        Err(ApiError::UnknownAgent(of)) => {
+        Err(error) if matches!(error.area(), Some(CatalogError::UnknownAgent(_))) => {
             let own = state.store.find_tenants(&state.options.contract.org_id, Some("")).await?;
             match own.first().filter(|own| own.id != tenant) {
                 Some(own) => state.catalog.resolve(own.id, &target, version).await,
-                None => Err(ApiError::UnknownAgent(of)),
+                None => Err(error),
             }
         }
         resolved => resolved,

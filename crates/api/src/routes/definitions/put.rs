@@ -13,7 +13,7 @@ use longhaul_store::{catalogue::definitions::BUILT_IN_DEFINITIONS, tenants::api_
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use super::view::VersionView;
+use super::{DefinitionError, view::VersionView};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, in_turn, read_body, read_storable},
@@ -42,7 +42,7 @@ pub(crate) async fn definition(
     })
     .await?;
     if BUILT_IN_DEFINITIONS.contains(&key.as_str()) {
-        return Err(ApiError::KeyReserved(key));
+        return Err(DefinitionError::KeyReserved(key).into());
     }
     if state.store.resolve_agent(owner, &spec.agent_key, None).await?.is_none() {
         return Err(ApiError::invalid("/agent_key", format!("there is no agent `{}`", spec.agent_key)));
@@ -74,13 +74,13 @@ pub(crate) async fn agent(
     match state.options.tool_servers.refuses(owner, &spec.mcp_servers) {
         None => {}
         Some(RefusedServer::Command { server }) => {
-            return Err(ApiError::CommandNotAllowed { server: server.to_owned() });
+            return Err(DefinitionError::CommandNotAllowed { server: server.to_owned() }.into());
         }
         Some(RefusedServer::Variable { server, name }) => {
-            return Err(ApiError::VariableNotAllowed { server: server.to_owned(), name: name.to_owned() });
+            return Err(DefinitionError::VariableNotAllowed { server: server.to_owned(), name: name.to_owned() }.into());
         }
         Some(RefusedServer::Address { server, address }) => {
-            return Err(ApiError::AddressNotAllowed { server: server.to_owned(), address });
+            return Err(DefinitionError::AddressNotAllowed { server: server.to_owned(), address }.into());
         }
     }
     state.catalog.check_tools(&spec)?;

@@ -11,13 +11,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::routes::schedules::ScheduleError;
+use super::ExecutionError;
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read, read_body},
     error::{ApiError, ApiResult, Violation},
     extract::ExecutionPath,
     openapi::spec,
+    routes::schedules::ScheduleError,
     state::ApiState,
 };
 
@@ -114,10 +115,10 @@ pub(crate) async fn raise(
     let root = state.store.get_execution(&reach, record.summary.root).await?.ok_or(ApiError::NotFound("execution"))?;
     let bytes = read_body(&headers, body, BODY_LIMIT).await?;
     if root.summary.status.is_terminal() {
-        return Err(ApiError::ExecutionIsTerminal(root.summary.status));
+        return Err(ExecutionError::ExecutionIsTerminal(root.summary.status).into());
     }
     if state.store.reserves_from_month(root.summary.id).await? {
-        return Err(ApiError::Schedule(ScheduleError::ReservedBudget));
+        return Err(ScheduleError::BudgetOfSchedule.into());
     }
     Ok(Json(set_caps(&state, &reach, id, &bytes).await?))
 }
@@ -132,14 +133,14 @@ pub(crate) async fn set_caps(
     id: ExecutionId,
     bytes: &[u8],
 ) -> ApiResult<BudgetView> {
-    let ledger = state.store.read_budget(reach, id).await?.ok_or(ApiError::NoBudget)?;
+    let ledger = state.store.read_budget(reach, id).await?.ok_or(ExecutionError::NoBudget)?;
     let woken = state.store.raise_budget(ledger.root, read_caps(bytes, &ledger)?).await?;
     for one in woken {
         (state.hooks.announce)(one.id);
         (state.hooks.wake)(&one.queue, one.id);
     }
     (state.hooks.announce)(ledger.root);
-    let ledger = state.store.read_budget(reach, id).await?.ok_or(ApiError::NoBudget)?;
+    let ledger = state.store.read_budget(reach, id).await?.ok_or(ExecutionError::NoBudget)?;
     Ok(ledger.into())
 }
 

@@ -3,7 +3,7 @@
 use axum::{Json, extract::State, http::StatusCode};
 use longhaul_store::{executions::control::Cancelled, tenants::api_keys::Scope};
 
-use super::view::Execution;
+use super::{ExecutionError, view::Execution};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -33,7 +33,7 @@ pub(crate) async fn cancel(
     let status = match cancelled {
         Cancelled::Ended | Cancelled::Before => StatusCode::OK,
         Cancelled::Requested => StatusCode::ACCEPTED,
-        Cancelled::AlreadyOver(status) => return Err(ApiError::ExecutionIsTerminal(status)),
+        Cancelled::AlreadyOver(status) => return Err(ExecutionError::ExecutionIsTerminal(status).into()),
         Cancelled::NotFound => return Err(ApiError::NotFound("execution")),
     };
     if cancelled != Cancelled::Before {

@@ -5,6 +5,7 @@ use longhaul_store::{history::erasure::Erasure, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::ExecutionError;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -39,7 +40,7 @@ pub(crate) async fn erase(
             state.forget_replies(erased).await;
             Ok(Json(Erased { executions }))
         }
-        Erasure::NotEnded(open) => Err(ApiError::ExecutionNotEnded(open)),
+        Erasure::NotEnded(open) => Err(ExecutionError::ExecutionNotEnded(open).into()),
         Erasure::NotFound => Err(ApiError::NotFound("execution")),
     }
 }

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, value::RawValue};
 use sha2::{Digest, Sha256};
 
 use super::{
+    ExecutionError,
     request::{Preference, Stored, budget_violation, idempotency_key},
     retry::{OF_MEMORY, OF_THE_CONTRACT},
     submit::answer,
@@ -77,7 +78,7 @@ pub(crate) async fn fork(
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
     if origin.is_erased {
-        return Err(ApiError::ExecutionErased);
+        return Err(ExecutionError::ExecutionErased.into());
     }
     if origin.overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
@@ -152,7 +153,7 @@ async fn plan(
     };
     let model = changed.model.as_ref().unwrap_or(&pinned.agent.model);
     if let Some(model) = unpriced(model, &state.prices).filter(|_| is_in_money) {
-        return Err(ApiError::PriceUnknown { model });
+        return Err(ExecutionError::PriceUnknown { model }.into());
     }
     // `None`: the fork inherits its origin's overrides.
     let overrides = (agent.is_some() || changed != AgentOverrides::default()).then_some(changed);
@@ -206,7 +207,7 @@ async fn check_files(state: &ApiState, origin: ExecutionId, input: &Value) -> Ap
     let violations: Vec<Violation> = others
         .map(|(at, _)| Violation::new(format!("/input{at}"), "is not attached to the execution that is forked"))
         .collect();
-    if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
+    if violations.is_empty() { Ok(()) } else { Err(ExecutionError::InvalidInput(violations).into()) }
 }
 
 async fn check_input(input: &Value, input_schema: &Value) -> ApiResult<()> {
@@ -218,7 +219,7 @@ async fn check_input(input: &Value, input_schema: &Value) -> ApiResult<()> {
         ApiError::Internal
     })?;
     let violations = schema::violations(&compiled, input, "/input").await?;
-    if violations.is_empty() { Ok(()) } else { Err(ApiError::InvalidInput(violations)) }
+    if violations.is_empty() { Ok(()) } else { Err(ExecutionError::InvalidInput(violations).into()) }
 }
 
 #[cfg(test)]

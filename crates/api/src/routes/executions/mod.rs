@@ -7,6 +7,7 @@ pub(crate) mod batch;
 pub(crate) mod budget;
 pub(crate) mod cancel;
 pub(crate) mod erase;
+mod error;
 pub(crate) mod events;
 pub(crate) mod fork;
 pub(crate) mod get;
@@ -20,3 +21,5 @@ pub(crate) mod submit;
 pub(crate) mod tool_results;
 pub(crate) mod view;
 pub(crate) mod waiting;
+
+pub(crate) use error::ExecutionError;

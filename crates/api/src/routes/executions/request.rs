@@ -23,12 +23,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 
+use super::ExecutionError;
 use crate::{
     auth::Principal,
     body::{NO_NUL, Read, read},
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
+    idempotency_error::IdempotencyError,
     records::MAX_TOOLS,
     routes::files::attach::{gone, named_files},
     schema,
@@ -203,7 +205,7 @@ impl SubmitRequest {
                     return if stored == hash {
                         Ok(Stored { id, is_new: false, begun: None })
                     } else {
-                        Err(ApiError::KeyReused(Some(id)))
+                        Err(IdempotencyError::IdempotencyKeyReused(Some(id)).into())
                     };
                 }
                 Err(error)
@@ -227,7 +229,7 @@ impl SubmitRequest {
             return Err(if self.body.input.is_none() {
                 ApiError::invalid("/input", "is required")
             } else {
-                ApiError::InvalidInput(violations)
+                ExecutionError::InvalidInput(violations).into()
             });
         }
         let files = match &self.target {
@@ -242,7 +244,7 @@ impl SubmitRequest {
         }
         let budget = self.body.budget.or_else(|| runnable.budget.clone());
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
-            return Err(ApiError::PriceUnknown { model });
+            return Err(ExecutionError::PriceUnknown { model }.into());
         }
         let overrides = overrides(self.body.tools, &runnable.agent)?;
         let versions = Versions { definition: runnable.definition_version, agent: runnable.agent_version };
@@ -430,7 +432,7 @@ impl Stored {
         match submitted {
             Submitted::Created(id) => Ok(Self { id, is_new: true, begun: None }),
             Submitted::Existing(id) => Ok(Self { id, is_new: false, begun: None }),
-            Submitted::KeyReused(id) => Err(ApiError::KeyReused(Some(id))),
+            Submitted::KeyReused(id) => Err(IdempotencyError::IdempotencyKeyReused(Some(id)).into()),
         }
     }
 }

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::{
+    ExecutionError,
     request::{Preference, Stored, idempotency_key},
     submit::answer,
     view::Execution,
@@ -71,12 +72,12 @@ pub(crate) async fn retry(
     let key = idempotency_key(&headers)?;
     let origin = state.store.read_origin(principal.tenant(), id).await?.ok_or(ApiError::NotFound("execution"))?;
     if origin.is_erased {
-        return Err(ApiError::ExecutionErased);
+        return Err(ExecutionError::ExecutionErased.into());
     }
     let Origin { status: ExecutionStatus::Failed, failure_code: Some(failure_code), mut execution, overrides, .. } =
         origin
     else {
-        return Err(ApiError::ExecutionNotFailed(origin.status));
+        return Err(ExecutionError::ExecutionNotFailed(origin.status).into());
     };
     if overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
@@ -94,7 +95,7 @@ pub(crate) async fn retry(
         let input = serde_json::from_str(&execution.input).map_err(|_| ApiError::Internal)?;
         let violations = schema::violations(&runnable.input, &input, "/input").await?;
         if !violations.is_empty() {
-            return Err(ApiError::InvalidInput(violations));
+            return Err(ExecutionError::InvalidInput(violations).into());
         }
         execution.definition_version_id = runnable.definition_version_id;
         execution.agent_key = runnable.agent_key.clone();

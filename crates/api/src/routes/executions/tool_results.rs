@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
-use super::pending_calls::{PendingCall, pending_calls};
+use super::{
+    ExecutionError,
+    pending_calls::{PendingCall, pending_calls},
+};
 use crate::{
     auth::Principal,
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
@@ -149,7 +152,7 @@ async fn accept(
             }
         }
         if !refused.is_empty() {
-            return Err(ApiError::ToolResultsRefused(refused));
+            return Err(ExecutionError::ToolResultsRefused(refused).into());
         }
         if fresh.is_empty() {
             return Ok(0);

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     error::{ApiError, ApiResult, Violation},
+    routes::executions::ExecutionError,
     state::ApiState,
 };
 
@@ -31,10 +32,11 @@ pub(crate) async fn named_files(
     let ids: Vec<FileId> = named.iter().filter_map(|(_, id)| *id).collect::<BTreeSet<_>>().into_iter().collect();
     if named.len() > MAX_FILES {
         let (at, _) = &named[MAX_FILES];
-        return Err(ApiError::InvalidInput(vec![Violation::new(
+        return Err(ExecutionError::InvalidInput(vec![Violation::new(
             place(at),
             format!("is one file more than {MAX_FILES}"),
-        )]));
+        )])
+        .into());
     }
     let found = state.store.find_uploads(tenant, &ids).await?;
     let is_known = |id: &Option<FileId>| id.is_some_and(|id| found.iter().any(|file| file.id == id));
@@ -44,17 +46,18 @@ pub(crate) async fn named_files(
         .map(|(at, _)| Violation::new(place(at), "is no uploaded file, or it has expired"))
         .collect();
     if !unknown.is_empty() {
-        return Err(ApiError::InvalidInput(unknown));
+        return Err(ExecutionError::InvalidInput(unknown).into());
     }
     let bytes: u64 = found.iter().map(|file| file.bytes).sum();
     if bytes > MAX_BYTES {
         let message = format!("the files have {bytes} bytes together, more than {MAX_BYTES}");
-        return Err(ApiError::InvalidInput(vec![Violation::new(place(&named[0].0), message)]));
+        return Err(ExecutionError::InvalidInput(vec![Violation::new(place(&named[0].0), message)]).into());
     }
     Ok(ids)
 }
 
 /// The violation of an upload that vanished after it was checked.
 pub(crate) fn gone(at: &str) -> ApiError {
-    ApiError::InvalidInput(vec![Violation::new(at, "names a file that was deleted or has expired")])
+    let named = Violation::new(at, "names a file that was deleted or has expired");
+    ExecutionError::InvalidInput(vec![named]).into()
 }

@@ -2,17 +2,19 @@
 
 pub(crate) mod attach;
 pub(crate) mod download;
+mod error;
 pub(crate) mod read;
 pub(crate) mod remove;
 pub(crate) mod upload;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use chrono::{DateTime, Utc};
-use longhaul_files::FilesError;
-use longhaul_shared::{config::FilesConfig, domain::FileId};
+use longhaul_shared::domain::FileId;
 use longhaul_store::files::{StoredFile, hex_of};
 use serde::Serialize;
 use utoipa::ToSchema;
+
+pub(crate) use error::FileError;
 
 use crate::{
     auth::Principal,
@@ -71,23 +73,4 @@ impl FromRequestParts<ApiState> for FilePath {
 async fn find(state: &ApiState, principal: &Principal, id: FileId) -> ApiResult<StoredFile> {
     let found = state.store.find_uploads(principal.tenant(), &[id]).await?;
     found.into_iter().next().ok_or(ApiError::NotFound("file"))
-}
-
-impl From<FilesError> for ApiError {
-    fn from(error: FilesError) -> Self {
-        match error {
-            FilesError::Store(error) => error.into(),
-            FilesError::Objects(_) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::warn!(error = %error, cause, "request failed: the object store does not answer");
-                Self::FileStoreUnavailable
-            }
-            FilesError::Corrupt { .. } => {
-                tracing::error!(error = %error, "request failed");
-                Self::Internal
-            }
-            FilesError::OverQuota => Self::FileQuotaExceeded,
-            FilesError::TooLarge => Self::PayloadTooLarge { limit_bytes: FilesConfig::FILE_BYTES },
-        }
-    }
 }

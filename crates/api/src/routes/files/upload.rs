@@ -21,7 +21,7 @@ use longhaul_shared::{
 use longhaul_store::{files::NewUpload, tenants::api_keys::Scope};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::FileView;
+use super::{FileError, FileView};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -70,7 +70,7 @@ pub(crate) async fn upload(
     let declared = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("unreadable"));
     let media_type = media_type::accepted(&bytes, declared).map_err(|mismatch| {
         metrics::file_refused(FileRefusal::UnsupportedType);
-        ApiError::UnsupportedFileType(mismatch.to_string())
+        FileError::UnsupportedFileType(mismatch.to_string())
     })?;
     let hash = state.files.put(principal.tenant(), &bytes).await?;
     let (tenant, length, kept) = (principal.tenant(), bytes.len() as u64, state.files.upload_kept());

@@ -3,6 +3,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod decide;
+mod error;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod view;
@@ -14,6 +15,8 @@ use longhaul_store::{
     tenants::scope::TenantScope,
 };
 use serde_json::Value;
+
+pub(crate) use error::DecisionError;
 
 use crate::{
     auth::Principal,
@@ -58,7 +61,7 @@ pub(crate) async fn violations(schema: Option<&Value>, value: &Value, root: &str
 fn refuse_decided(request: &HumanRequest) -> ApiResult<()> {
     match view::standing(request) {
         None => Ok(()),
-        Some(why) => Err(ApiError::AlreadyDecided(why)),
+        Some(why) => Err(DecisionError::AlreadyDecided(why).into()),
     }
 }
 
@@ -76,7 +79,7 @@ pub(crate) async fn may_decide(
     if !request.allow_self
         && state.store.submitters_of(request.execution_id, with_authors).await?.contains(&principal.key_id())
     {
-        return Err(ApiError::SelfApproval);
+        return Err(DecisionError::SelfApproval.into());
     }
     refuse_decided(request)?;
     if *hash == request.hash { Ok(()) } else { Err(ApiError::StaleHash) }
@@ -95,7 +98,7 @@ pub(crate) async fn decide(
     let Some(Decided { execution_id, runnable_in }) = decided else {
         // Since the request was read, another caller decided, it expired, or the execution ended.
         refuse_decided(&now)?;
-        return Err(ApiError::AlreadyDecided("the execution ended".into()));
+        return Err(DecisionError::AlreadyDecided("the execution ended".into()).into());
     };
     announce(state, execution_id, runnable_in.as_deref());
     Ok(now)

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::find;
+use super::{SearchError, find};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read_body},
@@ -73,7 +73,7 @@ pub(crate) async fn search(
     find(&state, principal.tenant(), &name).await?;
     let is_open = leaves_method_open(fields.get("search_method"));
     fields.insert("index".into(), name.into());
-    let refused = |error: InvalidRetrieval| ApiError::InvalidRetrieval(error.to_string());
+    let refused = |error: InvalidRetrieval| SearchError::InvalidRetrievalInput(error.to_string());
     let request = RetrievalRequest::read(Some(&Value::Object(fields)), || None).map_err(refused)?;
     let mut request = request.ok_or(ApiError::Internal)?;
     if is_open {

@@ -1,20 +1,22 @@
 //! Errors of API keys. Each is a conflict.
 
+use axum::http::StatusCode;
 use longhaul_store::tenants::key_management::MAX_KEYS;
+use strum::{AsRefStr, VariantNames};
 
-#[derive(Debug, Clone, thiserror::Error)]
+use crate::error::AreaError;
+
+#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum KeyError {
     #[error("the tenant has {} API keys, which is as many as there may be", MAX_KEYS)]
-    TooMany,
+    TooManyKeys,
     #[error("the API key was revoked or has expired; create another")]
-    NotActive,
+    KeyNotActive,
 }
 
-impl KeyError {
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::TooMany => "too_many_keys",
-            Self::NotActive => "key_not_active",
-        }
+impl AreaError for KeyError {
+    fn status(&self) -> StatusCode {
+        StatusCode::CONFLICT
     }
 }

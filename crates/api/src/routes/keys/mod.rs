@@ -62,7 +62,7 @@ fn end(
 fn issued(issue: Issue) -> ApiResult<longhaul_store::tenants::api_keys::IssuedKey> {
     match issue {
         Issue::Issued(key) => Ok(key),
-        Issue::TooMany => Err(ApiError::Key(KeyError::TooMany)),
-        Issue::NotActive => Err(ApiError::Key(KeyError::NotActive)),
+        Issue::TooMany => Err(KeyError::TooManyKeys.into()),
+        Issue::NotActive => Err(KeyError::KeyNotActive.into()),
     }
 }

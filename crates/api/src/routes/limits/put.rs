@@ -7,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::view::read_key;
+use super::{LimitError, view::read_key};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read_json},
-    error::{ApiError, ApiResult},
+    error::ApiResult,
     extract::{Params, Path},
     routes::definitions::put::owner,
     state::ApiState,
@@ -73,7 +73,7 @@ pub(crate) async fn put(
 async fn refuse_beyond_cap(state: &ApiState, owner: Option<TenantId>, key: &LimitKey) -> ApiResult<()> {
     let own = state.store.operator_limits(owner).await?;
     if own.len() >= MAX_LIMITS && !own.contains(key) {
-        return Err(ApiError::TooManyLimits { max: MAX_LIMITS });
+        return Err(LimitError::TooManyLimits { max: MAX_LIMITS }.into());
     }
     Ok(())
 }

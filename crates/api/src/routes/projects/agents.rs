@@ -10,6 +10,7 @@ use crate::{
     auth::Principal,
     catalog::{Runnable, Target, check_web_search},
     error::{ApiError, ApiResult},
+    routes::executions::ExecutionError,
     state::ApiState,
 };
 
@@ -56,7 +57,7 @@ pub(super) async fn check(
     budget: Option<&BudgetSpec>,
 ) -> ApiResult<()> {
     if let Some(model) = runnable.unpriced(budget.or(runnable.budget.as_ref()), &state.prices) {
-        return Err(ApiError::PriceUnknown { model });
+        return Err(ExecutionError::PriceUnknown { model }.into());
     }
     let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;

@@ -132,8 +132,8 @@ async fn done(
 ) -> ApiResult<Json<ProjectView>> {
     match changed {
         Changed::Done(stopped) => stopped.into_iter().for_each(|execution| (state.hooks.announce)(execution)),
-        Changed::Stale(version) => return Err(ApiError::Project(ProjectError::PlanChanged(version))),
-        Changed::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
+        Changed::Stale(version) => return Err(ProjectError::PlanChanged(version).into()),
+        Changed::Refused(status) => return Err(ProjectError::ProjectState(status).into()),
         Changed::NotFound => return Err(ApiError::NotFound("project")),
     }
     drive(state, principal.tenant(), id).await;

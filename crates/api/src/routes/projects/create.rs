@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::ProjectError;
-use super::{PLAN_LIMIT, agents, drive, find, read::ProjectView, violations};
+use super::{PLAN_LIMIT, ProjectError, agents, drive, find, read::ProjectView, violations};
 use crate::{
     auth::Principal,
     body::{NO_NUL, in_turn, read, read_body},
     catalog::Target,
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
+    idempotency_error::IdempotencyError,
     routes::executions::request::{budget_violation, idempotency_key, metadata_violation},
     state::ApiState,
 };
@@ -132,8 +132,8 @@ pub(crate) async fn create(
     let (id, status) = match created {
         Created::Created(id) => (id, StatusCode::CREATED),
         Created::Existing(id) => (id, StatusCode::OK),
-        Created::KeyReused => return Err(ApiError::KeyReused(None)),
-        Created::TooMany => return Err(ApiError::Project(ProjectError::TooMany { max: MAX_OPEN })),
+        Created::KeyReused => return Err(IdempotencyError::IdempotencyKeyReused(None).into()),
+        Created::TooMany => return Err(ProjectError::TooManyProjects { max: MAX_OPEN }.into()),
     };
     principal.created(id);
     drive(&state, principal.tenant(), id).await;

@@ -2,13 +2,17 @@
 
 use axum::http::StatusCode;
 use longhaul_shared::domain::{ProjectStatus, TaskStatus};
+use strum::{AsRefStr, VariantNames};
 
-#[derive(Debug, Clone, thiserror::Error)]
+use crate::error::AreaError;
+
+#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum ProjectError {
     #[error("the project is `{0}`, which does not allow this")]
-    State(ProjectStatus),
+    ProjectState(ProjectStatus),
     #[error("{max} projects have not ended, as many as may")]
-    TooMany { max: i64 },
+    TooManyProjects { max: i64 },
     #[error("the task is `{0}`; only one that failed or was cancelled after its start can be retried")]
     TaskNotFailed(TaskStatus),
     #[error("the task `{key}` is `{status}` and cannot be changed")]
@@ -17,23 +21,13 @@ pub(crate) enum ProjectError {
     PlanChanged(i32),
 }
 
-impl ProjectError {
-    pub(crate) fn status(&self) -> StatusCode {
+impl AreaError for ProjectError {
+    fn status(&self) -> StatusCode {
         match self {
-            Self::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::State(_) | Self::TaskNotFailed(_) | Self::TaskStarted { .. } | Self::PlanChanged(_) => {
+            Self::TooManyProjects { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::ProjectState(_) | Self::TaskNotFailed(_) | Self::TaskStarted { .. } | Self::PlanChanged(_) => {
                 StatusCode::CONFLICT
             }
-        }
-    }
-
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::State(_) => "project_state",
-            Self::TooMany { .. } => "too_many_projects",
-            Self::TaskNotFailed(_) => "task_not_failed",
-            Self::TaskStarted { .. } => "task_started",
-            Self::PlanChanged(_) => "plan_changed",
         }
     }
 }

@@ -80,11 +80,11 @@ pub(crate) async fn put(
         Edited::Done { .. } => {}
         Edited::Invalid(problems) => return Err(violations(problems)),
         Edited::TaskStarted { key, status } => {
-            return Err(ApiError::Project(ProjectError::TaskStarted { key, status }));
+            return Err(ProjectError::TaskStarted { key, status }.into());
         }
         Edited::NeedsApprover => return Err(ApiError::MissingScope(Scope::ApprovalsDecide)),
-        Edited::Stale(version) => return Err(ApiError::Project(ProjectError::PlanChanged(version))),
-        Edited::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
+        Edited::Stale(version) => return Err(ProjectError::PlanChanged(version).into()),
+        Edited::Refused(status) => return Err(ProjectError::ProjectState(status).into()),
         Edited::NotFound => return Err(ApiError::NotFound("project")),
     }
     drive(&state, project.tenant_id, id).await;

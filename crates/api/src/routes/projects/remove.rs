@@ -3,11 +3,11 @@
 use axum::{extract::State, http::StatusCode};
 use longhaul_store::{projects::Removed, tenants::api_keys::Scope};
 
-use super::ProjectError;
-use super::ProjectPath;
+use super::{ProjectError, ProjectPath};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    routes::executions::ExecutionError,
     state::ApiState,
 };
 
@@ -26,8 +26,8 @@ pub(crate) async fn delete(
             state.forget_replies(erased).await;
             Ok(StatusCode::NO_CONTENT)
         }
-        Removed::Refused(status) => Err(ApiError::Project(ProjectError::State(status))),
-        Removed::NotEnded(execution) => Err(ApiError::ExecutionNotEnded(execution)),
+        Removed::Refused(status) => Err(ProjectError::ProjectState(status).into()),
+        Removed::NotEnded(execution) => Err(ExecutionError::ExecutionNotEnded(execution).into()),
         Removed::NotFound => Err(ApiError::NotFound("project")),
     }
 }

@@ -130,8 +130,8 @@ pub(crate) async fn retry(
     find(&state, &principal, id).await?;
     match state.store.retry_task(principal.tenant(), id, (&key, principal.key_id())).await? {
         Retried::Done => {}
-        Retried::TaskNotFailed(status) => return Err(ApiError::Project(ProjectError::TaskNotFailed(status))),
-        Retried::Refused(status) => return Err(ApiError::Project(ProjectError::State(status))),
+        Retried::TaskNotFailed(status) => return Err(ProjectError::TaskNotFailed(status).into()),
+        Retried::Refused(status) => return Err(ProjectError::ProjectState(status).into()),
         Retried::NotFound => return Err(ApiError::NotFound("task")),
     }
     drive(&state, principal.tenant(), id).await;

@@ -1,5 +1,8 @@
 //! `/v1/quarantine`: executions that killed their workers (docs/adr/0019-quarantine.md).
 
+mod error;
 pub(crate) mod list;
 pub(crate) mod release;
 pub(crate) mod view;
+
+pub(crate) use error::ReleaseError;

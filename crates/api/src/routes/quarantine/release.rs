@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::ReleaseError;
 use crate::{
     auth::Principal,
     body::read_optional,
@@ -56,7 +57,7 @@ pub(crate) async fn release(
             Ok(Json(ReleaseView { released_as: Some(released.id.to_string()), all: false }))
         }
         Released::All => Ok(Json(ReleaseView { released_as: None, all: true })),
-        Released::Refused(why) => Err(ApiError::NotReleasable(why)),
+        Released::Refused(why) => Err(ReleaseError::NotReleasable(why).into()),
         Released::NotFound => Err(ApiError::NotFound("quarantined execution")),
     }
 }

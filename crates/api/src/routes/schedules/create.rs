@@ -8,13 +8,10 @@ use longhaul_store::{
     tenants::api_keys::Scope,
 };
 
-use super::ScheduleError;
-use super::{find, request::Request, view::ScheduleView};
+use super::{ScheduleError, find, request::Request, view::ScheduleView};
 use crate::{
-    auth::Principal,
-    error::{ApiError, ApiResult},
-    routes::executions::request::idempotency_key,
-    state::ApiState,
+    auth::Principal, error::ApiResult, idempotency_error::IdempotencyError,
+    routes::executions::request::idempotency_key, state::ApiState,
 };
 
 /// Creates a schedule.
@@ -36,7 +33,7 @@ pub(crate) async fn create(
         && let Some((created, hash)) = state.store.schedule_created_under(principal.tenant(), key).await?
     {
         if hash != request.hash {
-            return Err(ApiError::KeyReused(None));
+            return Err(IdempotencyError::IdempotencyKeyReused(None).into());
         }
         let schedule = find(&state, &principal, &created).await?;
         return Ok((StatusCode::OK, Json(ScheduleView::of(&state, schedule).await?)));
@@ -56,9 +53,9 @@ pub(crate) async fn create(
     let status = match state.store.create_schedule(&new, max).await? {
         Created::Created => StatusCode::CREATED,
         Created::Existing => StatusCode::OK,
-        Created::KeyReused => return Err(ApiError::KeyReused(None)),
-        Created::Exists => return Err(ApiError::Schedule(ScheduleError::Exists(request.spec.key))),
-        Created::TooMany => return Err(ApiError::Schedule(ScheduleError::TooMany { max })),
+        Created::KeyReused => return Err(IdempotencyError::IdempotencyKeyReused(None).into()),
+        Created::Exists => return Err(ScheduleError::ScheduleExists(request.spec.key).into()),
+        Created::TooMany => return Err(ScheduleError::TooManySchedules { max }.into()),
     };
     principal.created(&request.spec.key);
     let schedule = find(&state, &principal, &request.spec.key).await?;

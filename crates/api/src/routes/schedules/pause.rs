@@ -4,12 +4,7 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{ScheduleError, find, view::ScheduleView};
-use crate::{
-    auth::Principal,
-    error::{ApiError, ApiResult},
-    extract::Path,
-    state::ApiState,
-};
+use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// Pauses a schedule.
 ///
@@ -41,7 +36,7 @@ pub(crate) async fn resume(
     principal.need(Scope::ExecutionsWrite)?;
     let schedule = find(&state, &principal, &key).await?;
     if !state.store.resume_schedule(&schedule, state.store.now().await?).await? && schedule.paused.is_some() {
-        return Err(ApiError::Schedule(ScheduleError::Changed));
+        return Err(ScheduleError::ScheduleChanged.into());
     }
     let schedule = find(&state, &principal, &key).await?;
     Ok(Json(ScheduleView::of(&state, schedule).await?))

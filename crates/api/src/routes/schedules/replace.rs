@@ -36,7 +36,7 @@ pub(crate) async fn replace(
     let by = (principal.tenant(), Some(principal.key_id()));
     match state.store.replace_schedule(by, &request.spec, now).await? {
         Replaced::Replaced => {}
-        Replaced::Changed => return Err(ApiError::Schedule(ScheduleError::Changed)),
+        Replaced::Changed => return Err(ScheduleError::ScheduleChanged.into()),
         Replaced::NotFound => return Err(ApiError::NotFound("schedule")),
     }
     let schedule = find(&state, &principal, &key).await?;

@@ -13,7 +13,7 @@ use crate::{
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::find_nul,
-    routes::executions::request::budget_violation,
+    routes::executions::{ExecutionError, request::budget_violation},
     schema,
     state::ApiState,
 };
@@ -60,19 +60,19 @@ impl Request {
         check_web_search(&runnable.agent, state.options.web_search)?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
         if !violations.is_empty() {
-            return Err(ApiError::InvalidInput(violations));
+            return Err(ExecutionError::InvalidInput(violations).into());
         }
         // Uploads expire.
         if let (Target::Agent(_), Some((at, _))) = (&target, input_parts::files(&self.input).first()) {
             let named = Violation::new(format!("/input{at}"), "a schedule cannot name files");
-            return Err(ApiError::InvalidInput(vec![named]));
+            return Err(ExecutionError::InvalidInput(vec![named]).into());
         }
         let monthly =
             spec.monthly_budget.map(|caps| BudgetSpec { max_cost_usd: caps.max_cost_usd, ..BudgetSpec::default() });
         let own = spec.budget.as_ref().or(runnable.budget.as_ref());
         for budget in [own, monthly.as_ref()] {
             if let Some(model) = runnable.unpriced(budget, &state.prices) {
-                return Err(ApiError::PriceUnknown { model });
+                return Err(ExecutionError::PriceUnknown { model }.into());
             }
         }
         Ok(())

@@ -61,8 +61,8 @@ pub(crate) async fn run(
         ManualRun::Started(started) => (state.hooks.wake)(&started.queue, started.id),
         ManualRun::Queued { stopped: Some(stopped) } => (state.hooks.announce)(*stopped),
         ManualRun::Queued { stopped: None } => {}
-        ManualRun::Refused(why) => return Err(ApiError::Schedule(ScheduleError::RunRefused(text_of(*why)))),
-        ManualRun::Changed => return Err(ApiError::Schedule(ScheduleError::Changed)),
+        ManualRun::Refused(why) => return Err(ScheduleError::RunRefused(text_of(*why)).into()),
+        ManualRun::Changed => return Err(ScheduleError::ScheduleChanged.into()),
     }
     Ok((StatusCode::ACCEPTED, Json(view(&run))))
 }

@@ -20,7 +20,11 @@ use crate::{
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult},
     extract::find_nul,
-    routes::executions::request::{budget_violation, idempotency_key, metadata_violation},
+    idempotency_error::IdempotencyError,
+    routes::executions::{
+        ExecutionError,
+        request::{budget_violation, idempotency_key, metadata_violation},
+    },
     state::ApiState,
 };
 
@@ -115,7 +119,7 @@ pub(super) async fn begin(
     match begun {
         Begun::Created(id) => Ok((id, true)),
         Begun::Existing(id) => Ok((id, false)),
-        Begun::KeyReused => Err(ApiError::KeyReused(None)),
+        Begun::KeyReused => Err(IdempotencyError::IdempotencyKeyReused(None).into()),
     }
 }
 
@@ -128,7 +132,7 @@ async fn new_session(
     let target = Target::Agent(agent);
     let runnable = state.catalog.resolve(principal.tenant(), &target, version).await?;
     if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
-        return Err(ApiError::PriceUnknown { model });
+        return Err(ExecutionError::PriceUnknown { model }.into());
     }
     let pinned = (runnable.agent_version_id, runnable.agent_key.as_str());
     state.catalog.permit(pinned, principal, &state.options.contract.org_id).await?;

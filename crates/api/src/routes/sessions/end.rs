@@ -6,7 +6,7 @@ use longhaul_store::{
     tenants::api_keys::Scope,
 };
 
-use super::{SessionPath, find, read::SessionView};
+use super::{SessionError, SessionPath, find, read::SessionView};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
@@ -44,7 +44,7 @@ pub(crate) async fn end(
     state.store.end_session(principal.tenant(), id).await?;
     let session = find(&state, &principal, id).await?;
     match session.running {
-        Some(running) => Err(ApiError::SessionBusy(running)),
+        Some(running) => Err(SessionError::SessionBusy(running).into()),
         None => Ok(Json(session.into())),
     }
 }
@@ -61,7 +61,7 @@ pub(crate) async fn delete(
     principal.need(Scope::ExecutionsWrite)?;
     find(&state, &principal, id).await?;
     match state.store.delete_session(principal.tenant(), id).await? {
-        SessionDeletion::NotEnded(open) => Err(ApiError::SessionBusy(open)),
+        SessionDeletion::NotEnded(open) => Err(SessionError::SessionBusy(open).into()),
         SessionDeletion::Done(erased) => {
             state.forget_replies(erased).await;
             Ok(StatusCode::NO_CONTENT)

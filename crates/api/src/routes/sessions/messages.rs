@@ -16,15 +16,16 @@ use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
-use super::{SessionPath, find};
+use super::{SessionError, SessionPath, find};
 use crate::{
     auth::{Principal, Reader},
     body::{BODY_LIMIT, NO_NUL, read_json},
     catalog::{Target, check_web_search},
     error::{ApiError, ApiResult, Violation},
     extract::Params,
+    idempotency_error::IdempotencyError,
     routes::{
-        executions::request::idempotency_key,
+        executions::{ExecutionError, request::idempotency_key},
         files::attach::{gone, named_files},
     },
     schema,
@@ -225,15 +226,15 @@ pub(super) async fn submit(
         Sent::Started(id) => (id, true, false, None),
         Sent::Queued { id, stopped } => (id, true, true, stopped),
         Sent::Existing(id) => (id, false, false, None),
-        Sent::KeyReused(id) => return Err(ApiError::KeyReused(Some(id))),
-        Sent::Busy(id) => return Err(ApiError::SessionBusy(id)),
-        Sent::TooManyQueued => return Err(ApiError::TooManyMessages { max: MAX_QUEUED }),
+        Sent::KeyReused(id) => return Err(IdempotencyError::IdempotencyKeyReused(Some(id)).into()),
+        Sent::Busy(id) => return Err(SessionError::SessionBusy(id).into()),
+        Sent::TooManyQueued => return Err(SessionError::TooManyMessages { max: MAX_QUEUED }.into()),
         Sent::TooManyRunning => {
-            return Err(ApiError::TooManySessions { max: state.options.max_running_sessions });
+            return Err(SessionError::TooManySessions { max: state.options.max_running_sessions }.into());
         }
-        Sent::BudgetSpent => return Err(ApiError::SessionBudgetSpent),
+        Sent::BudgetSpent => return Err(SessionError::SessionBudgetSpent.into()),
         Sent::FileGone => return Err(gone("/message")),
-        Sent::Full => return Err(ApiError::SessionFull),
+        Sent::Full => return Err(SessionError::SessionFull.into()),
         Sent::NotFound => return Err(ApiError::NotFound("session")),
     };
     if is_new {
@@ -260,12 +261,12 @@ async fn plan(
     let input = content.input();
     let violations: Vec<Violation> = schema::violations(&runnable.input, &input, "/message").await?;
     if !violations.is_empty() {
-        return Err(ApiError::InvalidInput(violations));
+        return Err(ExecutionError::InvalidInput(violations).into());
     }
     let place = |at: &str| at.replacen("/messages/0/content", "/message", 1);
     let files = named_files(state, principal.tenant(), &input, place).await?;
     if let Some(model) = runnable.unpriced(runnable.budget.as_ref(), &state.prices) {
-        return Err(ApiError::PriceUnknown { model });
+        return Err(ExecutionError::PriceUnknown { model }.into());
     }
     let execution = NewExecution {
         id: state.store.new_execution_id().await?,

@@ -6,6 +6,7 @@ mod caller_tools;
 pub(crate) mod chat;
 pub(crate) mod create;
 pub(crate) mod end;
+mod error;
 pub(crate) mod events;
 pub(crate) mod frame_data;
 mod frames;
@@ -16,6 +17,8 @@ mod requests;
 use axum::{extract::FromRequestParts, http::request::Parts};
 use longhaul_shared::domain::SessionId;
 use longhaul_store::sessions::Session;
+
+pub(crate) use error::SessionError;
 
 use crate::{
     auth::Principal,

@@ -8,11 +8,7 @@ use longhaul_store::{
 use uuid::Uuid;
 
 use super::{WebhookError, find, request::Request, view::WebhookSecretView};
-use crate::{
-    auth::Principal,
-    error::{ApiError, ApiResult},
-    state::ApiState,
-};
+use crate::{auth::Principal, error::ApiResult, state::ApiState};
 
 /// Creates a webhook.
 ///
@@ -30,7 +26,7 @@ pub(crate) async fn create(
     let of = EndpointOf { tenant: principal.tenant(), id: Uuid::now_v7() };
     let max = state.options.max_webhooks;
     if state.store.create_webhook(&request.written(of), max).await? == Created::TooMany {
-        return Err(ApiError::Webhook(WebhookError::TooMany { max }));
+        return Err(WebhookError::TooManyWebhooks { max }.into());
     }
     principal.created(of.id);
     let view = WebhookSecretView::of(&state, find(&state, of).await?);

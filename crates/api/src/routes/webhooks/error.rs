@@ -1,18 +1,21 @@
 //! Errors of webhooks. Each is a conflict.
 
-#[derive(Debug, Clone, thiserror::Error)]
+use axum::http::StatusCode;
+use strum::{AsRefStr, VariantNames};
+
+use crate::error::AreaError;
+
+#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(crate) enum WebhookError {
     #[error("there are {max} webhooks, which is as many as there may be; delete one")]
-    TooMany { max: u32 },
+    TooManyWebhooks { max: u32 },
     #[error("the webhook is disabled, and nothing is sent to it; replace it with `enabled: true`")]
-    Disabled,
+    WebhookDisabled,
 }
 
-impl WebhookError {
-    pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::TooMany { .. } => "too_many_webhooks",
-            Self::Disabled => "webhook_disabled",
-        }
+impl AreaError for WebhookError {
+    fn status(&self) -> StatusCode {
+        StatusCode::CONFLICT
     }
 }

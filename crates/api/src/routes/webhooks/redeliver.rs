@@ -37,7 +37,7 @@ pub(crate) async fn redeliver(
         return Err(ApiError::invalid("", "needs either `delivery_id` or `failed_since`"));
     }
     if endpoint.disabled.is_some() {
-        return Err(ApiError::Webhook(WebhookError::Disabled));
+        return Err(WebhookError::WebhookDisabled.into());
     }
     let redelivered = state.store.redeliver(of, body.delivery_id, body.failed_since).await?;
     if redelivered == 0 && body.delivery_id.is_some() {
@@ -58,6 +58,6 @@ pub(crate) async fn test(
     principal.need(Scope::ExecutionsWrite)?;
     let of = own(&principal, &id)?;
     find(&state, of).await?;
-    let sent = state.store.test_webhook(of).await?.ok_or(ApiError::Webhook(WebhookError::Disabled))?;
+    let sent = state.store.test_webhook(of).await?.ok_or(WebhookError::WebhookDisabled)?;
     Ok(Json(TestedView { delivery_id: sent.to_string() }))
 }
