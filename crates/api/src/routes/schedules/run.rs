@@ -10,12 +10,7 @@ use utoipa::ToSchema;
 
 use super::ScheduleError;
 use super::find;
-use crate::{
-    auth::Principal,
-    error::{ApiError, ApiResult},
-    extract::Path,
-    state::ApiState,
-};
+use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// A run that was asked for.
 #[derive(Debug, Serialize, ToSchema)]
@@ -47,7 +42,7 @@ pub(crate) async fn run(
         state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
         execution.submitted_by = Some(principal.key_id());
     }
-    let run = match principal.keyed() {
+    let run = match &principal.keyed {
         Some(keyed) => {
             let answer = |run: &ManualRun| {
                 keyed.answer(StatusCode::ACCEPTED, serde_json::to_vec(&view(run)).unwrap_or_default())

@@ -1,11 +1,7 @@
-//! Authenticates callers by bearer API key, which is looked up by its HMAC and cached for a few seconds; browsers by
-//! the session that such a key began.
-//!
-//! Invariants: a revoked or expired key stops working within 10 s, and at once for what leaves a row in the audit log,
-//! for which the key is read anew; a caller sees only its own tenant, unless its key
-//! has the scope `admin` and the request names another.
+//! Reads the caller of a request: by its API key, which is looked up by its HMAC and cached for a few seconds, or by the
+//! session that such a key began.
 
-use std::{ops::Deref, sync::Arc};
+use std::ops::Deref;
 
 use axum::{
     extract::FromRequestParts,
@@ -14,80 +10,17 @@ use axum::{
 use longhaul_fairness::Share;
 use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
-    api_keys::{self, ApiKey, KeyState, Scope},
-    audit_log::Actor,
+    api_keys::{self, KeyState},
     scope::TenantScope,
 };
 
+use super::principal::Principal;
 use crate::{
     audit::AuditSlot,
     error::{ApiError, ApiResult},
-    keyed_answer::KeyedAnswer,
     session_cookie::session_of,
     state::ApiState,
 };
-
-/// The authenticated caller of a request.
-#[derive(Debug, Clone)]
-pub(crate) struct Principal {
-    key: Arc<ApiKey>,
-    /// The row of this request in the audit log, if it changes something.
-    audit: Option<AuditSlot>,
-    /// The answer of this request, if it is kept.
-    keyed: Option<KeyedAnswer>,
-}
-
-impl Principal {
-    pub(crate) fn key_id(&self) -> ApiKeyId {
-        self.key.id
-    }
-
-    pub(crate) fn tenant(&self) -> TenantId {
-        self.key.tenant_id
-    }
-
-    /// The executions that the caller may read when it names no tenant.
-    pub(crate) fn reach(&self) -> TenantScope {
-        self.key.tenant_id.into()
-    }
-
-    pub(crate) fn key(&self) -> &ApiKey {
-        &self.key
-    }
-
-    /// Names what the request created, for the audit log.
-    pub(crate) fn created(&self, target: impl ToString) {
-        if let Some(slot) = &self.audit {
-            slot.name_target(target.to_string());
-        }
-    }
-
-    /// Names the caller as the actor of the request's row in the audit log.
-    pub(crate) fn act_in(&mut self, slot: &AuditSlot) {
-        let key = self.key();
-        slot.name_actor(Actor { kind: key.actor, id: key.id.0, name: key.name.clone(), tenant: key.tenant_id });
-        self.audit = Some(slot.clone());
-    }
-
-    /// The request's claim on its idempotency key, if its answer is kept.
-    pub(crate) fn keyed(&self) -> Option<&KeyedAnswer> {
-        self.keyed.as_ref()
-    }
-
-    /// The caller's role in agent access policy.
-    pub(crate) fn role(&self) -> &'static str {
-        if self.key.scopes.contains(&Scope::Admin) { "superadmin" } else { "user" }
-    }
-
-    /// # Errors
-    /// The key lacks the scope.
-    pub(crate) fn need(&self, scope: Scope) -> ApiResult<()> {
-        if let Some(keyed) = &self.keyed {
-            keyed.note(scope);
-        }
-        if self.key.scopes.contains(&scope) { Ok(()) } else { Err(ApiError::MissingScope(scope)) }
-    }
-}
 
 impl FromRequestParts<ApiState> for Principal {
     type Rejection = ApiError;
@@ -179,7 +112,7 @@ fn hash_of(state: &ApiState, key: &str) -> ApiResult<Vec<u8>> {
 pub(crate) async fn by_id(state: &ApiState, id: ApiKeyId) -> ApiResult<Principal> {
     let found = state.store.find_key_of(&TenantScope::Everybody, id).await?;
     let active = found.filter(|found| found.state == KeyState::Active);
-    active.map(|found| Principal { key: Arc::new(found), audit: None, keyed: None }).ok_or(ApiError::InvalidApiKey)
+    active.map(Principal::new).ok_or(ApiError::InvalidApiKey)
 }
 
 /// Authenticates the caller by the HMAC of its key, as a session cookie stores it.
@@ -195,7 +128,7 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>, age: Age) -> ApiRes
     match state.store.find_api_key(&hash).await? {
         Some(found) if found.state == KeyState::Active => {
             state.key_uses.note(&found, state.store.believed_now());
-            let principal = Principal { key: Arc::new(found), audit: None, keyed: None };
+            let principal = Principal::new(found);
             state.keys.remember(hash, principal.clone());
             Ok(principal)
         }
