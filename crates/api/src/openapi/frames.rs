@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use utoipa::{ToSchema, openapi::Components};
 
-use super::add as insert;
+use super::schemas::add as insert;
 use crate::routes::{
     executions::events::ResyncEvent,
     sessions::frame_data::{

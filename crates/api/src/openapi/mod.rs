@@ -16,12 +16,14 @@ mod tests;
 
 use serde_json::{Value, json};
 use utoipa::{
-    OpenApi, ToSchema,
+    OpenApi,
     openapi::{
-        Components, RefOr, SecurityRequirement,
+        RefOr, SecurityRequirement,
         security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme},
     },
 };
+
+use operations::SERVICE_TOKEN;
 
 use crate::{
     error::{Problem, Violation},
@@ -59,7 +61,6 @@ use crate::{
 struct Base;
 
 const API_KEY: &str = "api_key";
-const SERVICE_TOKEN: &str = "service_token";
 
 /// The OpenAPI document. Schemas of answers come from utoipa, those of request bodies from schemars, because they also
 /// validate (docs/adr/0043-one-type-per-request-body.md).
@@ -72,10 +73,10 @@ pub fn openapi() -> Value {
     document.tags = base.tags;
     document.security = Some(vec![SecurityRequirement::new(API_KEY, Vec::<String>::new())]);
     let components = document.components.get_or_insert_default();
-    add::<Problem>(components);
-    add::<Violation>(components);
-    add::<VersionView>(components);
-    add::<VersionPage>(components);
+    schemas::add::<Problem>(components);
+    schemas::add::<Violation>(components);
+    schemas::add::<VersionView>(components);
+    schemas::add::<VersionPage>(components);
     frames::add(components);
     components
         .security_schemes
@@ -96,8 +97,4 @@ pub fn openapi() -> Value {
     operations::complete(&mut document);
     schemas::complete(&mut document);
     document
-}
-
-fn add<T: ToSchema>(components: &mut Components) {
-    components.schemas.insert(T::name().into_owned(), T::schema());
 }

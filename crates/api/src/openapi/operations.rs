@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use super::{
-    SERVICE_TOKEN, errors, headers,
+    errors, headers,
     operation::{Family, Operation},
     schemas,
 };
 use crate::kept_answers;
 
+/// Security scheme of the platform's backend.
+pub(super) const SERVICE_TOKEN: &str = "service_token";
 const KEY: &str = "Idempotency-Key";
 
 /// Operations whose body may be left out.

@@ -6,6 +6,12 @@ use schemars::{
     transform::{RecursiveTransform, Transform},
 };
 use serde_json::{Map, Value, json};
+use utoipa::{ToSchema, openapi::Components};
+
+/// Adds the schema of a type under its name.
+pub(super) fn add<T: ToSchema>(components: &mut Components) {
+    components.schemas.insert(T::name().into_owned(), T::schema());
+}
 
 /// Applies the rules to all schemas of components and operations.
 pub(super) fn complete(document: &mut Value) {
