@@ -26,7 +26,8 @@ use serde_path_to_error::Segment;
 
 use crate::{
     error::{ApiError, ApiResult, Violation},
-    extract::{escape_pointer, find_nul, oversized_number},
+    extract::{find_nul, oversized_number},
+    problem::escape_pointer,
     schema,
 };
 

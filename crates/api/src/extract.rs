@@ -19,12 +19,9 @@ use uuid::Uuid;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
+    problem::escape_pointer,
     state::ApiState,
 };
-
-pub(crate) fn escape_pointer(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}
 
 /// The path of the first U+0000 in a value.
 pub(crate) fn find_nul(value: &Value, path: &str) -> Option<String> {

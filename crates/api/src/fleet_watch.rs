@@ -10,8 +10,6 @@ use longhaul_store::{
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::routes::fleet::assumed;
-
 /// Interval between two looks: that of a usual scrape.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
@@ -54,4 +52,9 @@ async fn look(store: &Store) -> Result<(Vec<QueueBacklog>, Demand), StoreError> 
     let unserved = store.unserved_queues().await?.into_iter();
     let unserved = unserved.map(|of| QueueBacklog { queue: of.queue, due: of.executions, oldest: of.oldest });
     Ok((backlogs.chain(unserved).collect(), store.demand(&[]).await?))
+}
+
+/// Executions that one worker is taken to run at a time.
+pub(crate) fn assumed(demand: &Demand, configured: u64) -> u64 {
+    demand.concurrency().unwrap_or(configured).max(1)
 }

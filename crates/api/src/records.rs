@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     body::read_storable,
     error::{ApiError, Violation},
-    extract::escape_pointer,
+    problem::escape_pointer,
     schema,
 };
 

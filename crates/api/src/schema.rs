@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     error::{ApiError, ApiResult, MAX_VIOLATIONS, Violation},
-    extract::escape_pointer,
+    problem::escape_pointer,
 };
 
 /// Message of a violation by a field that the schema does not have.

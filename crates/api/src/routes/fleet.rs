@@ -6,7 +6,7 @@ use longhaul_store::{fleet::demand::Demand, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
+use crate::{auth::Reader, error::ApiResult, extract::Params, fleet_watch::assumed, state::ApiState};
 
 /// Most queues of one request.
 const MAX_QUEUES: usize = 64;
@@ -74,9 +74,4 @@ pub(crate) async fn demand(
     let Demand { due, held, live_workers, busy_workers, .. } = demand;
     let workers_wanted = demand.workers_wanted(concurrency);
     Ok(Json(FleetDemand { workers_wanted, due, held, live_workers, busy_workers, concurrency }))
-}
-
-/// Executions that one worker is taken to run at a time.
-pub(crate) fn assumed(demand: &Demand, configured: u64) -> u64 {
-    demand.concurrency().unwrap_or(configured).max(1)
 }

@@ -14,7 +14,8 @@ use crate::{
     auth::Principal,
     body::SKILL_LIMIT,
     error::{ApiError, ApiResult, Violation},
-    extract::{Params, Path, escape_pointer},
+    extract::{Params, Path},
+    problem::escape_pointer,
     routes::definitions::put::{owner, read_spec},
     state::ApiState,
 };
