@@ -15,7 +15,7 @@ const FOLDERS: &str = r"\.ci|clients|crates|deploy|docs|examples|migrations|mode
 
 /// Documents at the root and below `docs`.
 fn documents() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/adr", "docs/guide", "docs/reference"];
+    let folders = ["", "docs", "docs/adr", "docs/design", "docs/guide", "docs/reference"];
     let entries = folders.iter().flat_map(|folder| fs::read_dir(root().join(folder)).unwrap());
     let paths = entries.map(|entry| entry.unwrap().path());
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
@@ -98,7 +98,7 @@ fn files_named_in_documents_exist() {
 #[test]
 fn every_guide_is_in_the_table_of_contents() {
     let contents = fs::read_to_string(root().join("docs/README.md")).unwrap();
-    for folder in ["guide", "reference", "adr"] {
+    for folder in ["guide", "reference", "design", "adr"] {
         for entry in fs::read_dir(root().join("docs").join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             assert!(contents.contains(&format!("({folder}/{name})")), "docs/README.md does not link {folder}/{name}");
