@@ -1,5 +1,5 @@
 //! The lease, claim, outcome and park protocol as a model that stateright checks exhaustively
-//! (docs/adr/0010-model-of-the-core.md).
+//! (docs/design/model.md).
 //!
 //! Reading order: [`rows`] is the contents of Postgres; [`statement`] has the store's statements, `locks` their
 //! locks and `writes` their writes; [`machine`] has their senders and the faults; [`properties`] has the

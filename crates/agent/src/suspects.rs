@@ -1,5 +1,5 @@
 //! Suspects record each step before they take it, since a dead worker cannot report it
-//! (docs/adr/0019-quarantine.md). One small write per launch, only by the few executions that were held when
+//! (docs/design/quarantine.md). One small write per launch, only by the few executions that were held when
 //! workers died.
 
 use std::time::Duration;

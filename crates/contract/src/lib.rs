@@ -3,7 +3,7 @@
 //!
 //! Pure parsing, validation and rendering. Invariants: a field that is `null` counts as absent; the record has its
 //! eleven keys in the order of the contract, at every level; nothing here opens a secret. See
-//! docs/adr/0015-agent-execution-contract.md.
+//! docs/design/contract.md.
 
 // What a caller asks, and what it is answered.
 pub mod error;

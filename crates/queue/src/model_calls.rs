@@ -1,5 +1,5 @@
 //! Fleet-wide limits of a model endpoint: requests and tokens per minute, and concurrent calls. They are configured, or
-//! learned from what the endpoint refuses and says (docs/adr/0071-paced-calls.md).
+//! learned from what the endpoint refuses and says (docs/design/model-calls.md).
 //!
 //! Used only for endpoints with a limit. If Redis loses its data, what was learned is learned again, and the owners of
 //! reserved slots ask again. While Redis is away, the rates are kept in Postgres (`store::providers`), and the

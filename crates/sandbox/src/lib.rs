@@ -7,7 +7,7 @@
 //!
 //! The program runs in three roles: the service ([`serve`]); a warden for each request ([`warden`]), which outlives
 //! the service by milliseconds and kills everything it started; and [`init`], which confines itself and then
-//! becomes the interpreter. docs/guide/sandbox.md is for operators; docs/adr/0018-sandbox.md has the reasons.
+//! becomes the interpreter. docs/guide/sandbox.md is for operators; docs/design/sandbox.md has the reasons.
 #![cfg(target_os = "linux")]
 
 mod bubblewrap;

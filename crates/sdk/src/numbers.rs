@@ -1,4 +1,4 @@
-//! Exact JSON numbers: each keeps its text. This module limits and compares them (docs/adr/0031-exact-numbers.md).
+//! Exact JSON numbers: each keeps its text. This module limits and compares them (docs/design/guards.md).
 //!
 //! ```
 //! use std::cmp::Ordering;

@@ -1,5 +1,5 @@
 //! The order of claims: tenants by the permits that they hold, then by recent usage, and within a tenant started before
-//! new, then by rank (docs/adr/0066-permits.md).
+//! new, then by rank (docs/design/fairness.md).
 
 use std::collections::HashSet;
 use std::sync::Arc;

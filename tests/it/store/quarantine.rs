@@ -1,5 +1,5 @@
 //! Quarantine of executions that kill their workers: its records, and how it releases them
-//! (docs/adr/0019-quarantine.md).
+//! (docs/design/quarantine.md).
 //!
 //! The file is long because all its tests begin with the same convicted executions.
 

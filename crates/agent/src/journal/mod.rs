@@ -3,7 +3,7 @@
 //! Invariants:
 //! - A recorded step is never executed again; resume replays the record and rebuilds nothing (core-rules 7).
 //! - A step is committed before anything with an effect acts on its result (the last turn may be committed with the
-//!   end of its run, docs/adr/0041-one-commit-ends-a-run.md); the intent of a side-effecting call is committed before
+//!   end of its run, docs/design/journal.md); the intent of a side-effecting call is committed before
 //!   it runs.
 //! - Steps without cost or side effect (prompt, verdict, correction) wait for the next commit; if they are lost,
 //!   they are repeated.

@@ -106,7 +106,7 @@ pub struct Writer {
     /// The last refusal of an answer, as failure detail.
     pub(super) complaint: Option<Value>,
     /// True if the last turn may wait for the statement that ends the lease: the run ends with the answer to that turn
-    /// and its validators have no side effects (docs/adr/0041-one-commit-ends-a-run.md).
+    /// and its validators have no side effects (docs/design/journal.md).
     pub ends_in_one_commit: bool,
     /// The wait that ends the attempt.
     pub(super) parked: Option<Parked>,

@@ -1,4 +1,4 @@
-//! Admission of model calls: circuit breakers and limits shared by the fleet (docs/adr/0012-provider-health.md).
+//! Admission of model calls: circuit breakers and limits shared by the fleet (docs/design/health.md).
 //!
 //! Invariants:
 //! - A call to a healthy endpoint of which no limit is known makes no request. It is held back at most for the first

@@ -92,7 +92,7 @@ pub fn definition_requirement(key: &str, version: i32) -> String {
     format!("definition:{key}@{version}")
 }
 
-/// Requirement met by every build except `died`, which the execution killed (docs/adr/0019-quarantine.md).
+/// Requirement met by every build except `died`, which the execution killed (docs/design/quarantine.md).
 #[must_use]
 pub fn other_build_requirement(died: &str) -> String {
     format!("{OTHER_BUILD}{died}")

@@ -1,7 +1,7 @@
 //! JSON Schemas written by tenants, models and tool servers: compiled within limits, and validated within a work
 //! budget.
 //!
-//! A `$ref` never fetches anything, and no pattern takes exponential time. docs/adr/0025 describes the bounds.
+//! A `$ref` never fetches anything, and no pattern takes exponential time. docs/design/guards.md describes the bounds.
 
 mod meter;
 pub mod report;

@@ -1,5 +1,5 @@
 //! Templates written by tenants, for prompts and scripts: minijinja with limits on instructions, work and memory
-//! (docs/adr/0026).
+//! (docs/design/guards.md).
 
 mod meter;
 mod numbers;

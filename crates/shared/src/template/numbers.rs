@@ -1,5 +1,5 @@
 //! JSON values in templates: numbers support arithmetic and print with their original digits
-//! (docs/adr/0031-exact-numbers.md).
+//! (docs/design/guards.md).
 //!
 //! A minijinja number is a 128-bit integer or a double. Any other number becomes the nearest unused double, and the
 //! rendering maps that double back to the original text when it is printed. A rendering stays on one thread from

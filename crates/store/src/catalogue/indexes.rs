@@ -1,5 +1,5 @@
 //! Indexes of documents, each of one tenant, and the chunks of those that are kept here
-//! (docs/adr/0017-retrieval.md).
+//! (docs/design/retrieval.md).
 //!
 //! Invariants: every statement names the tenant or an index that was found by it; a document is replaced as a
 //! whole, in one statement; without the extension `vector` everything but embeddings works.

@@ -1,5 +1,5 @@
 //! Plans of statements that find their rows along indexes, whatever the size of the tables when a plan is made
-//! (docs/adr/0024-plans-of-a-quiet-hour.md).
+//! (docs/design/storage.md).
 
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 

@@ -1,7 +1,7 @@
 //! One connection with verified settings, to one writable server.
 //!
 //! A pooler between Longhaul and Postgres drops or refuses the settings of a session, and in transaction mode
-//! runs each statement in another session (docs/adr/0035-connections.md).
+//! runs each statement in another session (docs/design/outages.md).
 
 use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};

@@ -1,6 +1,6 @@
 //! Claiming: leases the next runnable executions in fair order, in one statement.
 //!
-//! docs/adr/0066-permits.md describes the order, docs/adr/0013-slots-and-fairness.md how concurrency limits hold
+//! docs/design/fairness.md describes the order, docs/design/limits.md how concurrency limits hold
 //! executions back.
 
 use std::{

@@ -79,7 +79,7 @@ fn last_answer_failed(failure_code: &str) -> bool {
     !is_built_in || by_validator.iter().any(|code| code.as_str() == failure_code)
 }
 
-/// Kind of release from quarantine (docs/adr/0019-quarantine.md).
+/// Kind of release from quarantine (docs/design/quarantine.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Release {

@@ -127,7 +127,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         sqlx::query!("set transaction isolation level repeatable read, read only").execute(&mut *transaction).await?;
         // No statement may read a table, or an index of all tenants, from end to end, whatever the planner believes
-        // (docs/adr/0024-plans-of-a-quiet-hour.md).
+        // (docs/design/storage.md).
         plan_along_indexes(&mut transaction, Plans::Generic).await?;
         let mut reader = UsageReader { transaction, tenants: reach.ids(), bounds };
         let covered_since = reader.covered_since(span).await?;

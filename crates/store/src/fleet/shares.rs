@@ -1,4 +1,4 @@
-//! What tenants use of the workers, as one process knows it. Claims order tenants by it (docs/adr/0066-permits.md):
+//! What tenants use of the workers, as one process knows it. Claims order tenants by it (docs/design/fairness.md):
 //! first by the permits that they hold in this process, then by those that they hold in others, then by recent usage:
 //! tokens, or the time for which permits were held where that is more, halved every five minutes.
 //!

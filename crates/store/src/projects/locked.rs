@@ -79,7 +79,7 @@ impl Counts {
 }
 
 /// Begins a transaction whose statements find their rows by index: their plans are kept, and may be made while a
-/// project has few tasks (docs/adr/0024-plans-of-a-quiet-hour.md).
+/// project has few tasks (docs/design/storage.md).
 pub(super) async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
     let mut transaction = pool.begin().await?;
     plan_along_indexes(&mut transaction, Plans::Generic).await?;

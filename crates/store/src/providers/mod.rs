@@ -1,4 +1,4 @@
-//! Health of model endpoints: circuit breakers, failures and limits (docs/adr/0012-provider-health.md).
+//! Health of model endpoints: circuit breakers, failures and limits (docs/design/health.md).
 
 pub mod breakers;
 mod counting;

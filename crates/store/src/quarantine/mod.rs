@@ -1,5 +1,5 @@
 //! Quarantine of executions that killed their workers: the record of their deaths, and how they are tried again
-//! (docs/adr/0019-quarantine.md).
+//! (docs/design/quarantine.md).
 //!
 //! Invariants: a quarantined execution is FAILED and stays so; it is released at most once, by one retry that
 //! points back, in one statement with the link; at most one canary of a group is open; no execution of a group

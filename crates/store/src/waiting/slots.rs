@@ -1,5 +1,5 @@
 //! Concurrency limits: rules, slots, and the lines before them (core-rules 12,
-//! docs/adr/0013-slots-and-fairness.md).
+//! docs/design/limits.md).
 //!
 //! Invariants: an execution takes its slots in the statement that claims it or in the one that hands a freed slot
 //! over, and loses them in the one that ends its lease. After every statement that may have freed a slot, and

@@ -1,4 +1,4 @@
-//! Maps failures of dependencies to the contract's codes (table in docs/adr/0016-contract-engine.md).
+//! Maps failures of dependencies to the contract's codes (table in docs/design/contract.md).
 //!
 //! A failure names the provider and the status. Of an error body it holds only the recognised type, code and
 //! message, scrubbed and truncated.

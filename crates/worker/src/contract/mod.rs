@@ -7,7 +7,7 @@
 //! - A secret is resolved when it is needed, and is never stored, returned or logged.
 //! - Every call listed in the record is noted in the step of its result, a failed one in a spent step.
 //!
-//! Decisions: docs/adr/0016-contract-engine.md.
+//! Decisions: docs/design/contract.md.
 
 mod failure;
 mod model;

@@ -194,7 +194,7 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
 }
 
 /// Commits the rest of the journal. The last write of a successful run is returned, for the statement that ends the
-/// lease (docs/adr/0041-one-commit-ends-a-run.md); the commit may change any other outcome.
+/// lease (docs/design/journal.md); the commit may change any other outcome.
 async fn settle(
     mut outcome: Step<ExecutionResult>,
     journal: Option<Box<Journal>>,

@@ -174,7 +174,7 @@ fn tools(
 }
 
 /// Checks that the run's tools, sandbox and model are bound. The worker checks tools and model again before it
-/// retrieves anything (docs/adr/0016-contract-engine.md); the retrieval itself reports its missing bindings.
+/// retrieves anything (docs/design/contract.md); the retrieval itself reports its missing bindings.
 fn bound(request: &ExecRequest, agent: &AgentSpec, tools: &[ContractTool]) -> Result<(), ExecFailure> {
     // A request without messages is answered without a model, and so without tools.
     if request.messages.is_empty() {

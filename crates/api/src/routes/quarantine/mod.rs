@@ -1,4 +1,4 @@
-//! `/v1/quarantine`: executions that killed their workers (docs/adr/0019-quarantine.md).
+//! `/v1/quarantine`: executions that killed their workers (docs/design/quarantine.md).
 
 mod error;
 pub(crate) mod list;

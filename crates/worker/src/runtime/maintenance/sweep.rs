@@ -1,5 +1,5 @@
 //! The sweep: duties that the first worker to take them, when they are due, runs for the fleet (core-rules 23,
-//! docs/adr/0038-one-sweep.md). `sweeper.rs` runs them side by side. A duty that runs twice does no harm, because the
+//! docs/design/sweep.md). `sweeper.rs` runs them side by side. A duty that runs twice does no harm, because the
 //! store skips locked rows. Each reads in proportion to what it changes (core-rules 28): those that make up for a lost
 //! wake, and have to look at all that waits, walk over it, a portion at a time.
 

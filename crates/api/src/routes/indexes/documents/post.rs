@@ -1,7 +1,7 @@
 //! `POST /v1/indexes/{name}/documents`: puts documents and creates the index if it is new.
 //!
 //! Invariant: repeating a request changes nothing, so a caller that got no answer sends it again
-//! (docs/adr/0017-retrieval.md).
+//! (docs/design/retrieval.md).
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_retrieval::{IncomingDocument, IngestedDocument};
