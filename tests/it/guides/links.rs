@@ -1,4 +1,4 @@
-//! Links of documents, their anchors, and the names of files in them.
+//! Links of documents, their anchors, and the names of files, database functions and constants in them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -92,6 +92,45 @@ fn files_named_in_documents_exist() {
         }
     }
     assert!(seen > 100, "only {seen} names found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Appends the sources below a folder to `text`.
+fn read_sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_sources(&path, text);
+        } else if path.extension().is_some_and(|own| ["rs", "sql", "lua"].iter().any(|source| own == *source)) {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+/// True for the name of a constant, a database function or a metric.
+fn is_name_of_source(word: &str) -> bool {
+    let consists_of = |is_part: fn(char) -> bool| word.chars().all(|c| is_part(c) || c == '_' || c.is_ascii_digit());
+    let is_constant = word.contains('_') && consists_of(|c| c.is_ascii_uppercase());
+    is_constant || (word.starts_with("longhaul_") && consists_of(|c| c.is_ascii_lowercase()))
+}
+
+#[test]
+fn names_in_design_pages_exist() {
+    let mut sources = String::new();
+    for folder in ["crates", "migrations", "model"] {
+        read_sources(&root().join(folder), &mut sources);
+    }
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for document in documents().into_iter().filter(|path| path.parent().unwrap().ends_with("docs/design")) {
+        let text = prose(&fs::read_to_string(&document).unwrap());
+        for word in text.split('`').skip(1).step_by(2).filter(|word| is_name_of_source(word)) {
+            seen += 1;
+            if !sources.contains(word) {
+                wrong.push(format!("{}: there is no {word}", document.display()));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} names found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
