@@ -1,4 +1,4 @@
-//! The browser of an attempt: started by its first navigation, gone with it (docs/adr/0055-browser.md).
+//! The browser of an attempt: started by its first navigation, gone with it (docs/design/workspace.md).
 //!
 //! Invariants:
 //! - The calls of an attempt run one after the other, in the order in which they start.

@@ -1,5 +1,5 @@
 //! The agent's memory in its execution: what the first prompt of a conversation recalls, and the tools `remember` and
-//! `recall` (docs/adr/0054-memory.md).
+//! `recall` (docs/design/memory.md).
 
 use longhaul_sdk::{
     Step,

@@ -1,5 +1,5 @@
 //! Reads request bodies: one type per body. Its derived JSON Schema is the schema in OpenAPI and validates the body;
-//! then serde reads it (docs/adr/0043-one-type-per-request-body.md).
+//! then serde reads it (docs/design/api.md).
 
 use std::{
     any::{TypeId, type_name},

@@ -1,4 +1,4 @@
-//! `Idempotency-Key` of requests that store no execution under it (docs/adr/0072-kept-answers.md): the first request of
+//! `Idempotency-Key` of requests that store no execution under it (docs/design/api.md): the first request of
 //! a key acts, and its answer is kept and repeated.
 //!
 //! Invariants: a repeat is answered to callers alone that hold the scopes which the request needed; a secret is never

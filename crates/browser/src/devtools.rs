@@ -1,7 +1,7 @@
 //! The `DevTools` protocol over the browser's pipes: JSON messages that end with NUL.
 //!
 //! Written here because the crate that speaks it on tokio fails under `arbitrary_precision`, and bounds no message
-//! (docs/adr/0055-browser.md). A message that is too long ends the browser.
+//! (docs/design/workspace.md). A message that is too long ends the browser.
 
 use std::{
     collections::HashMap,

@@ -1,5 +1,5 @@
 //! The bytes of files. A body is stored once per tenant and hash, in Postgres or in an S3-compatible store
-//! (docs/adr/0046-files.md).
+//! (docs/design/files.md).
 //!
 //! [`Files::put`] takes bytes and gives their hash; the caller then names the body in a row of its own within a minute
 //! (`longhaul_store::files`). [`Files::get`] takes the hash and gives the bytes. Memory for bytes is limited per

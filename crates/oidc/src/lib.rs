@@ -1,5 +1,5 @@
 //! Signs people in with an OpenID Connect provider, by the authorization code flow with PKCE, `state` and `nonce`
-//! ([ADR 62](docs/adr/0062-accounts.md)).
+//! ([design](docs/design/access.md)).
 //!
 //! **Invariant:** `openidconnect` is named here only. Nothing of a person is kept: the caller holds the [`Flow`]
 //! between the two requests, and stores the [`Person`].

@@ -1,4 +1,4 @@
-//! The page: screens for people, rendered on the server from the API's answers ([ADR 61](docs/adr/0061-the-page.md)).
+//! The page: screens for people, rendered on the server from the API's answers ([design](docs/design/access.md)).
 //!
 //! **Invariant:** the page knows no store. What it shows, it reads over the API's routes in this process, with the
 //! cookie of its visitor; what it does, its script sends to the API. So the API alone decides who may see or do what.

@@ -1,4 +1,4 @@
-//! The text so far of replies under way, for chats that reconnect (docs/adr/0045-sessions.md).
+//! The text so far of replies under way, for chats that reconnect (docs/design/sessions.md).
 //!
 //! One key names the turn that an execution writes, another holds that turn's text. Losing them is harmless: the
 //! recorded turn has the whole text.

@@ -1,5 +1,5 @@
 //! Messages by e-mail: plain text, so that nothing in them is markup, and a link in each approval to a page that asks
-//! once more (docs/adr/0057-chat-channels.md).
+//! once more (docs/design/webhooks.md).
 
 use std::{fmt, time::Duration};
 

@@ -1,6 +1,6 @@
-//! Webhooks: delivers what the outbox holds to the endpoints of tenants (docs/adr/0056-webhooks.md): as requests signed
+//! Webhooks: delivers what the outbox holds to the endpoints of tenants (docs/design/webhooks.md): as requests signed
 //! as [Standard Webhooks](https://www.standardwebhooks.com), and to channels as messages in which people decide on
-//! approvals (docs/adr/0057-chat-channels.md).
+//! approvals.
 //!
 //! Invariants: an event is delivered at least once within 72 hours, or shown as failed; its id is the same at each
 //! attempt, and so are the bytes of a signed request; an endpoint that hangs or fails delays no other; no redirect is

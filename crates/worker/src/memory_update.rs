@@ -1,6 +1,6 @@
 //! The built-in definition `memory_update`: writes the exchanges of a session or an execution that has ended as
 //! episodes, then asks the agent's model, without its tools, for the entities and relations in them
-//! (docs/adr/0054-memory.md).
+//! (docs/design/memory.md).
 
 use longhaul_agent::{
     journal::{Journal, from_store},

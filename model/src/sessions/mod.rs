@@ -1,4 +1,4 @@
-//! Messages of a session take turns (docs/adr/0045-sessions.md): `Store::send_message`, `Store::interrupt_session`,
+//! Messages of a session take turns (docs/design/sessions.md): `Store::send_message`, `Store::interrupt_session`,
 //! the ends of executions with `longhaul_pass_turn`, and the reaction `session` where an end found the session locked.
 //!
 //! A message is a transaction of several statements, unlike the statements of [`statement`](crate::statement). It takes

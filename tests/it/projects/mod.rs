@@ -1,4 +1,4 @@
-//! Projects (docs/adr/0053-projects.md), served by an API and workers over one database.
+//! Projects (docs/design/projects.md), served by an API and workers over one database.
 
 mod approval;
 mod changes;

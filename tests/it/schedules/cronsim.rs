@@ -1,6 +1,6 @@
 //! Random cron lines against Python's cronsim. Skipped if that is not installed: `pip install cronsim`, with
 //! `CRONSIM_PYTHON` for an interpreter other than `python3`. `CRONSIM_LINES=1000` is the whole comparison, which takes
-//! most of an hour; docs/adr/0052-schedules.md lists its deviations.
+//! most of an hour; docs/design/schedules.md lists its deviations.
 
 use std::{
     collections::BTreeSet,

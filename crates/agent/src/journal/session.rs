@@ -1,4 +1,4 @@
-//! The transcript of a session, which precedes the messages of an execution in it (docs/adr/0045-sessions.md).
+//! The transcript of a session, which precedes the messages of an execution in it (docs/design/sessions.md).
 //!
 //! The execution pins the number of the last message before its own, so that a resume sends the same request; it
 //! journals its own messages only.

@@ -1,4 +1,4 @@
-//! Sub-agents: other agents that carry out parts of a task, each as a child execution (docs/adr/0049-sub-agents.md).
+//! Sub-agents: other agents that carry out parts of a task, each as a child execution (docs/design/tools.md).
 //! `spawn` starts them and waits, `collect` reads what they came to, `outcome` is one child's result, `aggregate` makes
 //! one result of many, and `judge` has the parent's model do it.
 

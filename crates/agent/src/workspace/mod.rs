@@ -1,5 +1,5 @@
 //! The tools of workspaces: files that the calls of an execution, or of all messages of a session, share
-//! (docs/adr/0048-workspaces.md).
+//! (docs/design/workspace.md).
 //!
 //! Invariants:
 //! - A call's change is saved under the attempt's lease, together with the key and the result of the call, before its

@@ -1,4 +1,4 @@
-//! The audit log (docs/adr/0060-audit-log.md): each request that changes something leaves a row, wherever its handler
+//! The audit log (docs/design/access.md): each request that changes something leaves a row, wherever its handler
 //! is. A middleware takes a place for the row before the handler runs, and the extractor of the caller names the actor.
 //!
 //! Invariants: a change is admitted only with a place for its row; a row holds no body and no secret; a request without

@@ -63,7 +63,7 @@ struct Base;
 const API_KEY: &str = "api_key";
 
 /// The OpenAPI document. Schemas of answers come from utoipa, those of request bodies from schemars, because they also
-/// validate (docs/adr/0043-one-type-per-request-body.md).
+/// validate (docs/design/api.md).
 #[must_use]
 pub fn openapi() -> Value {
     let mut document = router::described().into_openapi();

@@ -21,7 +21,7 @@ use crate::{
     state::ApiState,
 };
 
-/// What one answer reads at most (docs/adr/0063-usage.md).
+/// What one answer reads at most (docs/design/api.md).
 const BOUNDS: UsageBounds = UsageBounds { executions: 50_000, calls: 200_000 };
 /// Length of a span without a start.
 const DEFAULT_SPAN: TimeDelta = TimeDelta::hours(24);

@@ -1,4 +1,4 @@
-//! Breakpoints of the prompt cache (docs/adr/0050-prompt-caches.md).
+//! Breakpoints of the prompt cache (docs/guide/prompts.md).
 //!
 //! The API caches a prompt (tools, system, messages, in this order) up to each marked block, at most four of them, and
 //! finds an earlier entry within twenty blocks, the marked one included. The marks:

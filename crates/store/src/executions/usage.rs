@@ -2,7 +2,7 @@
 //!
 //! An execution counts where its id says that it was submitted, as a whole: ids begin with the time, so a span is a
 //! range of ids. A span that holds more than [`UsageBounds`] is cut at its older end, and the answer says where
-//! (docs/adr/0063-usage.md).
+//! (docs/design/api.md).
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Postgres, Transaction};

@@ -1,4 +1,4 @@
-//! Files (docs/adr/0046-files.md): bodies are stored once per tenant and hash; uploads, executions, sessions and
+//! Files (docs/design/files.md): bodies are stored once per tenant and hash; uploads, executions, sessions and
 //! workspaces name them. A body that nothing names any more is removed by the sweep.
 
 mod artifacts;

@@ -1,4 +1,4 @@
-//! Erases the texts of ended executions (docs/adr/0044-erasure.md). It is the only update of recorded history.
+//! Erases the texts of ended executions (docs/design/files.md). It is the only update of recorded history.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! Memory of agents (docs/adr/0054-memory.md): episodes, written once when a session or an execution has ended, and a
+//! Memory of agents (docs/design/memory.md): episodes, written once when a session or an execution has ended, and a
 //! graph of what they are about. `sources` tells what is to be taken and submits the executions that do so, `take`
 //! writes episodes, `episodes` reads and changes them, `graph` holds entities and relations, `forget` removes.
 

@@ -1,4 +1,4 @@
-//! Projects (docs/adr/0053-projects.md): a goal, the plan of its tasks, and their executions. The end of an execution
+//! Projects (docs/design/projects.md): a goal, the plan of its tasks, and their executions. The end of an execution
 //! leaves a row in `ends`, in its own transaction (docs/design/end.md), and so does a change by a person;
 //! `Store::drive_project` takes those rows under the project's lock, records the ends and starts what is ready.
 //!

@@ -1,4 +1,4 @@
-//! Schedules (docs/adr/0052-schedules.md): a row per schedule, a row per tick that was fired. The sweep advances each
+//! Schedules (docs/design/schedules.md): a row per schedule, a row per tick that was fired. The sweep advances each
 //! schedule whose tick has come or whose run has ended, in a transaction under the lock of its row: at most one run at
 //! a time, and each tick fires once.
 

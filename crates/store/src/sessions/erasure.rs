@@ -1,4 +1,4 @@
-//! Erasure of the copies that a session's transcript has of an execution's texts (docs/adr/0068-erasure-of-copies.md).
+//! Erasure of the copies that a session's transcript has of an execution's texts (docs/design/files.md).
 //!
 //! A tombstone takes the place of each message, so that the numbers of the others, and the positions that recorded
 //! compressions name, stay. A summary that stands for an erased message is erased with it.

@@ -1,4 +1,4 @@
-//! Sessions (docs/adr/0045-sessions.md): a long-lived conversation with one agent. Each message of a caller becomes an
+//! Sessions (docs/design/sessions.md): a long-lived conversation with one agent. Each message of a caller becomes an
 //! execution; one of them has the session's turn, the others wait with `concurrency_limit`. The end of an execution
 //! gives the turn on, in its own transaction (`longhaul_pass_turn`), or right after it if the session is locked.
 

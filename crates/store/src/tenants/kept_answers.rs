@@ -1,4 +1,4 @@
-//! Answers to requests with an `Idempotency-Key` that store no execution under it (docs/adr/0072-kept-answers.md).
+//! Answers to requests with an `Idempotency-Key` that store no execution under it (docs/design/api.md).
 //!
 //! Invariant: of one key and path, one process at a time acts; what it answered is what each repeat is answered.
 

@@ -1,4 +1,4 @@
-//! Channels: endpoints in whose messages people decide on approvals (docs/adr/0057-chat-channels.md).
+//! Channels: endpoints in whose messages people decide on approvals (docs/design/webhooks.md).
 
 use longhaul_shared::domain::ApiKeyId;
 

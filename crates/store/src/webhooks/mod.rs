@@ -1,4 +1,4 @@
-//! Webhooks: endpoints of tenants, and the outbox of what they are told (docs/adr/0056-webhooks.md).
+//! Webhooks: endpoints of tenants, and the outbox of what they are told (docs/design/webhooks.md).
 //!
 //! Invariants: a row of `ends` is written by the transaction of the transition that it tells of, and the reaction
 //! `webhook` makes a delivery of it for each endpoint; one process at a time delivers to an endpoint; a delivery stays

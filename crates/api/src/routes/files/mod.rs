@@ -1,4 +1,4 @@
-//! `/v1/files`: uploads, which messages name (docs/adr/0046-files.md).
+//! `/v1/files`: uploads, which messages name (docs/design/files.md).
 
 pub(crate) mod attach;
 pub(crate) mod download;

@@ -1,6 +1,6 @@
 //! Cron lines of five fields, as Python's cronsim reads them, and their ticks in a time zone.
 //!
-//! Written here because croner 3.0 differs from cronsim in one of eight random lines (docs/adr/0052-schedules.md).
+//! Written here because croner 3.0 differs from cronsim in one of eight random lines (docs/design/schedules.md).
 
 use chrono::{DateTime, Datelike, Days, Duration, NaiveDate, NaiveDateTime, NaiveTime, TimeZone, Utc};
 use chrono_tz::Tz;
