@@ -1,4 +1,4 @@
-//! The project that a session is about (docs/design/projects.md): what a message is told of it, and the tool
+//! The project that a session is about (docs/adr/0053-projects.md): what a message is told of it, and the tool
 //! `plan_project`.
 
 use longhaul_sdk::Step;

@@ -1,5 +1,5 @@
 //! The reply of a session's turn as far as it has come, kept when the session is interrupted
-//! (docs/design/sessions.md).
+//! (docs/adr/0045-sessions.md).
 //!
 //! The future that reads the reply is dropped at a cancel, so the text is copied here while it arrives. A worker that
 //! dies at that moment loses it.
