@@ -52,14 +52,15 @@ sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migratio
 dist: bootstrap ## the program as it is installed, compiled for what it was seen to do: two builds
 	@sh deploy/dist.sh
 
+BENCH = cargo run --profile dist -p longhaul-cli --features bench --bin longhaul -- bench
 bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench latency
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench latency --rate half
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench throughput
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench throughput --rounds 5 --executions 10000
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench in-flight --delay-ms 1000 --waves 10
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench parked
-	@cargo run --profile dist -p longhaul-cli --bin longhaul -- bench recovery
+	@$(BENCH) latency
+	@$(BENCH) latency --rate half
+	@$(BENCH) throughput
+	@$(BENCH) throughput --rounds 5 --executions 10000
+	@$(BENCH) in-flight --delay-ms 1000 --waves 10
+	@$(BENCH) parked
+	@$(BENCH) recovery
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items

@@ -4,18 +4,19 @@
 #
 # Two builds of the dist profile: one that counts what runs, on which the benchmarks run with private servers, and one
 # that is laid out by what was counted. The second one is target/guided/<host>/dist/longhaul. Linux; needs PostgreSQL,
-# Redis and llvm-profdata, and takes twice as long as one build. RUSTFLAGS are replaced. --no-proof leaves `verify` and
-# `bench` out of the second one.
+# Redis and llvm-profdata, and takes twice as long as one build. RUSTFLAGS are replaced. The second one has no `bench`;
+# --no-proof leaves `verify` out of it as well.
 set -eu
 cd "$(dirname "$0")/.."
 
 say() { printf '%s\n' "$*" >&2; }
 
-# longhaul-proof is named, though not built, so that every crate has the same features and thereby the same symbols as
-# in the first build: the counts are found by them.
+# longhaul-proof is named with the benchmarks, so that every crate has the same features and thereby the same symbols as
+# in the first build: the counts are found by them. Code that the program does not call is not linked.
+features='-p longhaul-proof --features longhaul-proof/bench'
 case ${1:-} in
-    '') features= ;;
-    --no-proof) features='-p longhaul-proof --no-default-features' ;;
+    '') ;;
+    --no-proof) features="$features --no-default-features" ;;
     *) say "usage: sh $0 [--no-proof]"; exit 2 ;;
 esac
 
@@ -80,7 +81,7 @@ guided_build() {
         --target "$host" --target-dir "target/$dir"
 }
 
-guided_build counting "" "-Cprofile-generate=$counted/counts"
+guided_build counting "--features bench" "-Cprofile-generate=$counted/counts"
 rm -rf "$counted/counts"
 "$counted/dist/longhaul" bench throughput
 "$counted/dist/longhaul" bench throughput --rounds 5 --executions 3000

@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+#[cfg(feature = "bench")]
+use longhaul_cli::commands::bench;
 #[cfg(target_os = "linux")]
 use longhaul_cli::commands::sandbox;
 #[cfg(feature = "proof")]
-use longhaul_cli::commands::{bench, verify};
+use longhaul_cli::commands::verify;
 use longhaul_cli::{
     argument_errors,
     commands::{
@@ -84,7 +86,7 @@ enum Command {
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     Man(completions::ManArgs),
-    #[cfg(feature = "proof")]
+    #[cfg(feature = "bench")]
     Bench(bench::BenchArgs),
     #[cfg(feature = "proof")]
     Verify(verify::VerifyArgs),
@@ -199,7 +201,7 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::completions(&args, Cli::command()),
         Command::Man(_) => completions::man(Cli::command()),
-        #[cfg(feature = "proof")]
+        #[cfg(feature = "bench")]
         Command::Bench(args) => bench::run(args, context),
         #[cfg(feature = "proof")]
         Command::Verify(args) => run::plain(verify::run(args, context)),

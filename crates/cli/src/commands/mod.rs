@@ -56,5 +56,7 @@ pub mod with_servers;
 pub mod worker;
 pub mod workers;
 
+#[cfg(feature = "bench")]
+pub use longhaul_proof::bench;
 #[cfg(feature = "proof")]
-pub use longhaul_proof::{bench, verify};
+pub use longhaul_proof::verify;
