@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 
 use crate::{
-    config::split_at_reference,
+    domain::secret_reference::split_at_reference,
     sealing::{SEALED, SealError, Sealer},
 };
 

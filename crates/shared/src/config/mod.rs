@@ -58,7 +58,7 @@ pub use self::{
     retrieval::{EmbeddingsConfig, RetrievalConfig, VectorStoreKind},
     sandbox::{SandboxConfig, SandboxConfinement},
     schedules::SchedulesConfig,
-    secret::{host_name, inherited_environment, resolve_secret, reveal, split_at_reference},
+    secret::{host_name, inherited_environment, resolve_secret, reveal},
     sessions::SessionsConfig,
     sub_agents::SubAgentsConfig,
     telemetry::{LogFormat, TelemetryConfig},

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::ConfigError;
-
-const SCHEME: &str = "env://";
+use crate::domain::secret_reference::SCHEME;
 
 /// Returns the value of a reference such as `env://TOKEN`. `None` if the text is no reference, or the variable is
 /// unset or empty.
@@ -15,26 +14,6 @@ const SCHEME: &str = "env://";
 pub fn resolve_secret(reference: &str) -> Option<SecretString> {
     let name = reference.strip_prefix(SCHEME)?;
     std::env::var(name).ok().filter(|value| !value.is_empty()).map(SecretString::from)
-}
-
-/// Splits a text such as `Bearer env://TOKEN` at its first reference: the text before it, the reference, and the
-/// rest.
-pub fn split_at_reference(text: &str) -> Option<(&str, &str, &str)> {
-    let (before, reference) = text.split_at(text.find(SCHEME)?);
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let end = reference[SCHEME.len()..].find(|c| !is_name(c)).map_or(reference.len(), |end| SCHEME.len() + end);
-    let (reference, after) = reference.split_at(end);
-    Some((before, reference, after))
-}
-
-/// Names of the variables that a text refers to.
-pub(super) fn references(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let (_, reference, after) = split_at_reference(rest)?;
-        rest = after;
-        Some(&reference[SCHEME.len()..])
-    })
 }
 
 /// Returns those of the named variables that are set, as the whole environment of a child process.

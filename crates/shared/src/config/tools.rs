@@ -7,8 +7,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
-use super::{Rules, secret::references, units};
-use crate::{addresses::is_public, domain::TenantId};
+use super::{Rules, units};
+use crate::{
+    addresses::is_public,
+    domain::{TenantId, secret_reference::references},
+};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {

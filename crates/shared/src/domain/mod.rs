@@ -26,6 +26,7 @@ pub mod retry;
 pub mod role;
 pub mod runtime_profile;
 pub mod schedule;
+pub mod secret_reference;
 pub mod status;
 pub mod submit_limits;
 

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use longhaul_shared::{config, sealing::SEALED};
+use longhaul_shared::{domain::secret_reference::split_at_reference, sealing::SEALED};
 use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;
@@ -79,7 +79,7 @@ impl Secrets {
         }
         let mut resolved = String::new();
         let mut rest = value;
-        while let Some((before, reference, after)) = config::split_at_reference(rest) {
+        while let Some((before, reference, after)) = split_at_reference(rest) {
             let secret = (resolver.0)(reference).ok_or_else(|| format!("`{reference}` is not set on this worker"))?;
             resolved.push_str(before);
             resolved.push_str(secret.expose_secret());
