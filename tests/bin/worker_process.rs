@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::process::abort();
     });
     let config = Config::load(&Sources::of_process(None, Vec::new()))?;
-    let _telemetry = telemetry::init(&config.telemetry, "worker-process")?;
+    let _telemetry = telemetry::init(&config.telemetry.options(), "worker-process")?;
     let shutdown = CancellationToken::new();
     let mut terminate = signal(SignalKind::terminate())?;
     let asked = shutdown.clone();

@@ -4,9 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
-use longhaul_shared::config::{LogFormat, TelemetryConfig};
 use longhaul_shared::telemetry::{
-    self, metrics,
+    self, LogFormat, TelemetryOptions, metrics,
     trace::{current_traceparent, set_parent},
 };
 use tracing::{dispatcher::with_default, info_span};
@@ -29,13 +28,8 @@ pub(crate) async fn collector() -> (String, Exports) {
     (format!("http://{address}"), exports)
 }
 
-pub(crate) fn config(endpoint: Option<String>) -> TelemetryConfig {
-    TelemetryConfig {
-        log_format: LogFormat::Json,
-        log_filter: "off".to_owned(),
-        otlp_endpoint: endpoint,
-        trace_url: None,
-    }
+pub(crate) fn config(endpoint: Option<String>) -> TelemetryOptions {
+    TelemetryOptions { log_format: LogFormat::Json, log_filter: "off".to_owned(), otlp_endpoint: endpoint }
 }
 
 fn holds(body: &[u8], part: &[u8]) -> bool {

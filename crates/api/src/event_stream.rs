@@ -366,15 +366,10 @@ mod tests {
 
     #[tokio::test]
     async fn metric_counts_the_open_streams() {
-        use longhaul_shared::config::{LogFormat, TelemetryConfig};
+        use longhaul_shared::telemetry::{LogFormat, TelemetryOptions};
         use longhaul_store::StoreOptions;
-        let config = TelemetryConfig {
-            log_format: LogFormat::Json,
-            log_filter: "off".into(),
-            otlp_endpoint: None,
-            trace_url: None,
-        };
-        let _telemetry = longhaul_shared::telemetry::build(&config, "test").unwrap();
+        let options = TelemetryOptions { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
+        let _telemetry = longhaul_shared::telemetry::build(&options, "test").unwrap();
         let shown = || {
             let text = metrics::render();
             let line = text.lines().find_map(|line| line.strip_prefix("longhaul_events_streams_open "));

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::addresses::is_public;
+use longhaul_shared::domain::addresses::is_public;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, lookup_host},

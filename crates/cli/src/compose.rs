@@ -25,6 +25,7 @@ use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
     config::{Config, WebSearchBackend},
     domain::ExecutionId,
+    sealing::Sealer,
     telemetry::{metrics, trace},
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
@@ -84,7 +85,7 @@ pub async fn serve_api(
     };
     let mailer = mailer(config)?;
     let has_email = mailer.is_some();
-    let channels = Channels { sealer: config.contract.sealer()?, mailer };
+    let channels = Channels { sealer: Sealer::new(&config.contract.secret_keys()?), mailer };
     let delivered = longhaul_webhooks::deliver(store.clone(), pepper(config)?, webhooks, channels, shutdown.clone());
     let deps = ApiDeps {
         indexes,
@@ -168,7 +169,7 @@ fn contract(config: &Config) -> anyhow::Result<ContractOptions> {
         org_id: settings.org_id.clone(),
         forced_profile: settings.forced_profile(),
         body_max_bytes: settings.body_max_bytes,
-        sealer: settings.sealer()?,
+        sealer: Sealer::new(&settings.secret_keys()?),
         health: Some(HealthOptions { every: settings.health, timeout: settings.health_timeout }),
     })
 }

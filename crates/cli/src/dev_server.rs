@@ -20,6 +20,7 @@ use longhaul_llm::scripted;
 use longhaul_shared::{
     config::{Config, ContractConfig, ProviderKind, Sources},
     domain::TenantId,
+    sealing::Sealer,
 };
 use longhaul_store::{
     Store,
@@ -112,7 +113,9 @@ impl DevServer {
         // The same tenant as `longhaul apply` with the development key: the newest version applies, from either
         // source.
         let tenant = store.ensure_tenant(DEV, None).await?.id;
-        let applied = apply::directly(&store, Some(tenant), &options.files, &config.contract.sealer()?).await?;
+        let applied =
+            apply::directly(&store, Some(tenant), &options.files, &Sealer::new(&config.contract.secret_keys()?))
+                .await?;
         let key = development_key(&store, tenant, &pepper, known.get("LONGHAUL_API_KEY").map(String::as_str)).await?;
         let models = models(&sources, &config);
         let mut written = vec![

@@ -25,7 +25,7 @@ pub fn role<F>(config: Config, service: &str, role: impl FnOnce(Config) -> F) ->
 where
     F: Future<Output = anyhow::Result<Exit>>,
 {
-    let _telemetry = telemetry::init(&config.telemetry, service)?;
+    let _telemetry = telemetry::init(&config.telemetry.options(), service)?;
     finish(runtime()?, role(config))
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{QueueError, QueueOptions};
-use longhaul_shared::http::install_tls_provider;
+use longhaul_shared::tls::install_tls_provider;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(1);

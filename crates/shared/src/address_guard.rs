@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use crate::addresses::is_public;
+use crate::domain::addresses::is_public;
 
 /// Checks a URL's host as far as possible without resolving its name.
 ///

@@ -8,8 +8,7 @@ use url::Url;
 
 use crate::{
     address_guard::{AddressRefused, GuardedResolver, check_address, refused},
-    addresses::is_public,
-    domain::cut,
+    domain::{addresses::is_public, cut},
     http::{HttpOptions, client},
 };
 

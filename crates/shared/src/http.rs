@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::address_guard::GuardedResolver;
+use crate::{address_guard::GuardedResolver, tls::install_tls_provider};
 
 #[derive(Debug, Clone)]
 pub struct HttpOptions {
@@ -34,12 +34,6 @@ impl Default for HttpOptions {
             guard: None,
         }
     }
-}
-
-/// Installs the process-wide TLS provider, without which building a client panics. Idempotent.
-pub fn install_tls_provider() {
-    // An error means that a provider is already installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Builds a client. Create it once and share it: it owns the connection pool.

@@ -1,7 +1,6 @@
 //! Code that API and worker share: domain types and pure rules, configuration, telemetry.
 
 pub mod address_guard;
-pub mod addresses;
 pub mod agent_secrets;
 pub mod clock;
 pub mod config;
@@ -15,4 +14,5 @@ pub mod nearest;
 pub mod sealing;
 pub mod telemetry;
 pub mod template;
+pub mod tls;
 pub mod visible;

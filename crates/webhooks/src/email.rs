@@ -14,7 +14,7 @@ use lettre::{
 };
 use longhaul_shared::{
     domain::cut,
-    http::install_tls_provider,
+    tls::install_tls_provider,
     visible::{line, visible},
 };
 use longhaul_store::{

@@ -6,7 +6,7 @@ use longhaul_contract::platform::SecretRef;
 use longhaul_llm::{Clocks, provider_config};
 use longhaul_shared::{
     config::{self, ConfigError, ContractConfig, PromptCacheMode, ProviderConfig, ProviderKind},
-    sealing::SEALED,
+    sealing::{SEALED, Sealer},
 };
 use longhaul_tools::SecretResolver;
 
@@ -49,7 +49,7 @@ pub(crate) fn provider(settings: &ProviderConfig) -> Result<provider_config::Pro
 /// # Errors
 /// The key of sealed values is invalid.
 pub(crate) fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver, ConfigError> {
-    let (sealer, settings) = (config.sealer()?, config.clone());
+    let (sealer, settings) = (Sealer::new(&config.secret_keys()?), config.clone());
     Ok(SecretResolver::new(move |reference| match SecretRef::read(reference)? {
         SecretRef::Variable(name) if settings.may_read(&name) => config::resolve_secret(reference),
         SecretRef::Sealed(sealed) => sealer.open(&sealed).ok(),
@@ -62,7 +62,7 @@ pub(crate) fn platform_secrets(config: &ContractConfig) -> Result<SecretResolver
 /// # Errors
 /// The key of sealed values is invalid.
 pub(crate) fn tool_server_secrets(config: &ContractConfig) -> Result<SecretResolver, ConfigError> {
-    let sealer = config.sealer()?;
+    let sealer = Sealer::new(&config.secret_keys()?);
     Ok(SecretResolver::new(move |reference| {
         if reference.starts_with(SEALED) { sealer.open(reference).ok() } else { config::resolve_secret(reference) }
     }))

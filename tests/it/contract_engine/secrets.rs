@@ -1,6 +1,9 @@
 //! Keys of bindings: only their provider receives them.
 
-use longhaul_shared::config::{Config, Sources};
+use longhaul_shared::{
+    config::{Config, Sources},
+    sealing::Sealer,
+};
 use longhaul_store::history::body;
 use serde_json::json;
 use sqlx::Row;
@@ -44,7 +47,7 @@ async fn binding_key_appears_in_no_row_or_log() {
     engine.fleet.set("PROVIDER_TEST_KEY", VARIABLE);
     engine.fleet.set("LONGHAUL__TELEMETRY__LOG_FILTER", "debug,hyper=info,h2=info");
     let sources = Sources { file: None, environment: engine.fleet.environment().clone(), flags: Vec::new() };
-    let sealer = Config::load(&sources).unwrap().contract.sealer().unwrap();
+    let sealer = Sealer::new(&Config::load(&sources).unwrap().contract.secret_keys().unwrap());
     let sealed = sealer.seal(LITERAL).unwrap();
     let worker = WorkerProcess::start(&engine.fleet).await;
     let with_key = |reference: &str| {

@@ -78,7 +78,7 @@ pub async fn run(args: ApplyArgs, context: &Context) -> anyhow::Result<Exit> {
         if args.check {
             return Ok(checked(&files, context));
         }
-        directly(&store, None, &files, &config.contract.sealer()?).await?
+        directly(&store, None, &files, &Sealer::new(&config.contract.secret_keys()?)).await?
     } else {
         let client = Client::new(&context.load_for_client()?)?;
         let known = Known::of_api(&client, &files).await;

@@ -6,7 +6,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Rules, reveal, units};
-use crate::{domain::RuntimeProfile, sealing::Sealer};
+use crate::domain::RuntimeProfile;
 
 /// Minimum length in characters. Shorter tokens can be guessed.
 const TOKEN_MIN: usize = 16;
@@ -52,12 +52,12 @@ impl ContractConfig {
         split(self.service_tokens.as_ref())
     }
 
-    /// Returns the sealer for literal secrets.
+    /// Returns the keys that seal literal secrets, the first for new ones.
     ///
     /// # Errors
     /// [`ConfigError::Reference`].
-    pub fn sealer(&self) -> Result<Sealer, ConfigError> {
-        Ok(Sealer::new(&split(self.secret_keys.as_ref())?))
+    pub fn secret_keys(&self) -> Result<Vec<SecretString>, ConfigError> {
+        split(self.secret_keys.as_ref())
     }
 
     /// Runtime profile forced by the operator.

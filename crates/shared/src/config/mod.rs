@@ -61,7 +61,7 @@ pub use self::{
     secret::{host_name, inherited_environment, resolve_secret, reveal},
     sessions::SessionsConfig,
     sub_agents::SubAgentsConfig,
-    telemetry::{LogFormat, TelemetryConfig},
+    telemetry::TelemetryConfig,
     tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig, WebSearchBackend, WebSearchConfig},
     webhooks::WebhooksConfig,
     worker::{QuarantineConfig, WorkerConfig},

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Rules, units};
+use crate::telemetry::{LogFormat, TelemetryOptions};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct TelemetryConfig {
@@ -15,17 +16,17 @@ pub struct TelemetryConfig {
     pub trace_url: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    /// One JSON object per line.
-    Json,
-    /// Text on a terminal, JSON otherwise.
-    Auto,
-}
-
 impl TelemetryConfig {
+    /// Returns the options of a process's telemetry.
+    #[must_use]
+    pub fn options(&self) -> TelemetryOptions {
+        TelemetryOptions {
+            log_format: self.log_format,
+            log_filter: self.log_filter.clone(),
+            otlp_endpoint: self.otlp_endpoint.clone(),
+        }
+    }
+
     pub(super) fn check(&self, rules: &mut Rules) {
         if let Err(error) = tracing_subscriber::EnvFilter::builder().parse(&self.log_filter) {
             rules.broken(format!("telemetry.log_filter cannot be read: {error}"));

@@ -8,10 +8,7 @@ use serde::{Deserialize, Serialize};
 use url::{Host, Url};
 
 use super::{Rules, units};
-use crate::{
-    addresses::is_public,
-    domain::{TenantId, secret_reference::references},
-};
+use crate::domain::{TenantId, addresses::is_public, secret_reference::references};
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct ToolsConfig {

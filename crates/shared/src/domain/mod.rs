@@ -1,5 +1,6 @@
 //! Plain data and pure functions: no IO, no clock, no async.
 
+pub mod addresses;
 pub mod ascii_json;
 pub mod call;
 pub mod cut;

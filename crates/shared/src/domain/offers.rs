@@ -9,7 +9,7 @@ use super::requirements::{BUILT_IN_TOOLS, BUILT_IN_VALIDATORS};
 
 const KINDS: [&str; 5] = ["tool", "validator", "provider", "model", "default"];
 /// Stands for every model of a provider.
-pub(crate) const ANY: &str = "*";
+pub const ANY: &str = "*";
 
 /// The names that the live workers know. Empty if no worker lives that says so.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

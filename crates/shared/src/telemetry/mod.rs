@@ -17,6 +17,7 @@ use std::{
 use opentelemetry::{KeyValue, trace::TracerProvider};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use serde::{Deserialize, Serialize};
 use tracing::{Dispatch, Metadata, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter, Layer,
@@ -26,10 +27,7 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use crate::{
-    config::{LogFormat, TelemetryConfig},
-    http::install_tls_provider,
-};
+use crate::tls::install_tls_provider;
 
 /// Target of spans that appear in traces but not in logs. Log lines carry the enclosing attempt's span; formatting
 /// the fields of every turn as well would cost a worker more than the turn's bookkeeping.
@@ -40,6 +38,26 @@ const TRACER: &str = "longhaul";
 
 /// Interval of the metrics upkeep. At 10,000 samples per second a few hundred kilobytes accumulate in between.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// What a process tells, and to which collector.
+#[derive(Debug, Clone)]
+pub struct TelemetryOptions {
+    pub log_format: LogFormat,
+    /// Directives of `tracing_subscriber`'s filter.
+    pub log_filter: String,
+    /// Base URL of a collector of traces (OTLP over HTTP); no traces without it.
+    pub otlp_endpoint: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    Text,
+    /// One JSON object per line.
+    Json,
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+}
 
 /// Reason why telemetry could not start.
 #[derive(Debug, thiserror::Error)]
@@ -78,8 +96,8 @@ impl Drop for Guard {
 ///
 /// # Errors
 /// [`TelemetryError`]. An unreachable collector is no error.
-pub fn init(config: &TelemetryConfig, service: &str) -> Result<Guard, TelemetryError> {
-    let (dispatch, guard) = build(config, service)?;
+pub fn init(options: &TelemetryOptions, service: &str) -> Result<Guard, TelemetryError> {
+    let (dispatch, guard) = build(options, service)?;
     dispatch.try_init()?;
     Ok(guard)
 }
@@ -88,9 +106,9 @@ pub fn init(config: &TelemetryConfig, service: &str) -> Result<Guard, TelemetryE
 ///
 /// # Errors
 /// Same as [`init`].
-pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard), TelemetryError> {
-    let filter = log_filter(&config.log_filter)?;
-    let traces = config.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
+pub fn build(options: &TelemetryOptions, service: &str) -> Result<(Dispatch, Guard), TelemetryError> {
+    let filter = log_filter(&options.log_filter)?;
+    let traces = options.otlp_endpoint.as_deref().map(|endpoint| provider(endpoint, service)).transpose()?;
     let spans = traces.as_ref().map(|provider| {
         opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
         opentelemetry::global::set_tracer_provider(provider.clone());
@@ -99,7 +117,7 @@ pub fn build(config: &TelemetryConfig, service: &str) -> Result<(Dispatch, Guard
         let spans = Targets::new().with_default(LevelFilter::INFO).with_target("rmcp", LevelFilter::OFF);
         tracing_opentelemetry::layer().with_tracer(provider.tracer(TRACER)).with_filter(spans)
     });
-    let subscriber = tracing_subscriber::registry().with(spans).with(logs(config.log_format).with_filter(filter));
+    let subscriber = tracing_subscriber::registry().with(spans).with(logs(options.log_format).with_filter(filter));
     metrics::install()?;
     metrics::build_info(service);
     Ok((Dispatch::new(subscriber), Guard { traces, _upkeep: metrics_upkeep()? }))

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use axum::{body::Body, http::HeaderMap};
 use chrono::{DateTime, Utc};
 use longhaul_shared::{
-    addresses::is_public,
-    domain::ApiKeyId,
+    domain::{ApiKeyId, addresses::is_public},
     sealing::{SealError, Sealer},
 };
 use longhaul_store::{
