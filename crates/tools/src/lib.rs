@@ -8,6 +8,7 @@ mod any_tool;
 mod outcome;
 mod registry;
 mod settings;
+mod tool_name;
 mod toolbox;
 
 // Tools of Longhaul's own.

@@ -17,12 +17,10 @@ use super::{
     fetch_url::{self, FETCH_URL, FetchUrl, FetchUrlSettings},
     settings::{are_none, settings_of},
     stop_execution::StopExecution,
+    tool_name::{MAX_NAME, is_valid_name},
     web_search::WebSearch,
 };
 use crate::{host::HostTool, serial::SerialTool};
-
-/// Longest name that every model API accepts, in bytes.
-pub(super) const MAX_NAME: usize = 64;
 
 struct Typed<T> {
     tool: T,
@@ -203,16 +201,6 @@ impl ToolRegistry {
 
 fn without_settings(tool: Arc<dyn AnyTool>) -> ToolFactory {
     Box::new(move |settings| if are_none(settings) { Ok(Arc::clone(&tool)) } else { Err("the tool takes none".into()) })
-}
-
-/// Returns true if every supported model API accepts the name.
-pub(super) fn is_valid_name(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_name_char)
-}
-
-/// True if every model API takes the character in a tool's name.
-pub(super) fn is_name_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
 }
 
 #[cfg(test)]

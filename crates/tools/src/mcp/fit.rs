@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::name::PREFIX;
-use crate::registry::{MAX_NAME, is_name_char};
+use crate::tool_name::{MAX_NAME, is_name_char};
 
 /// Longest name of a property that every API takes.
 const MAX_PROPERTY: usize = 64;

@@ -2,7 +2,7 @@
 
 use longhaul_sdk::spec::McpServerSpec;
 
-use crate::registry::is_valid_name;
+use crate::tool_name::is_valid_name;
 
 pub(super) const PREFIX: &str = "mcp__";
 

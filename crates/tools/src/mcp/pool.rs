@@ -20,9 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     connection::{Connection, LastWords},
-    name::check_server,
     pool_settings::{AllowedNetworks, McpPoolSettings, SlotKey},
-    server::McpServer,
 };
 
 /// Time that a server has to exit after its connection is closed.
@@ -71,19 +69,6 @@ impl McpPool {
     #[must_use]
     pub fn new(settings: McpPoolSettings) -> Self {
         Self(Arc::new(Shared { settings, slots: Mutex::default(), sweep: Mutex::default() }))
-    }
-
-    /// Returns an agent's server, validated but not contacted. Calls have `default_timeout` unless the server's
-    /// spec sets one.
-    pub fn server(
-        &self,
-        name: &str,
-        spec: &McpServerSpec,
-        reach: AllowedNetworks,
-        default_timeout: Duration,
-    ) -> Result<McpServer, String> {
-        check_server(name, spec)?;
-        Ok(McpServer::new(self.clone(), name, spec, reach, default_timeout))
     }
 
     /// Number of connections that are open or being opened.

@@ -1,6 +1,4 @@
 //! A tool server as one agent uses it: its list of tools, and calls of them.
-//!
-//! In a circle with `pool.rs`: a pool makes the handle of a server, and the handle takes its connections from the pool.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -22,7 +20,7 @@ use super::{
     asking::ask,
     connection::Connection,
     fit::{Fitted, Listed, SHOWN, fit, has_fit_name, restore},
-    name::PREFIX,
+    name::{PREFIX, check_server},
     pool::McpPool,
     pool_settings::{AllowedNetworks, SlotKey},
     result,
@@ -45,7 +43,7 @@ const MAX_ERROR_BYTES: usize = 2_048;
 
 /// One of an agent's tool servers.
 #[derive(Clone)]
-pub struct McpServer(Arc<Inner>);
+pub(crate) struct McpServer(Arc<Inner>);
 
 struct Inner {
     pool: McpPool,
@@ -57,16 +55,21 @@ struct Inner {
 }
 
 impl McpServer {
-    pub(super) fn new(
+    /// An agent's server, validated but not contacted. Calls have `default_timeout` unless the server's spec sets one.
+    ///
+    /// # Errors
+    /// As [`check_server`].
+    pub(crate) fn new(
         pool: McpPool,
         name: &str,
         spec: &McpServerSpec,
         reach: AllowedNetworks,
         default_timeout: Duration,
-    ) -> Self {
+    ) -> Result<Self, String> {
+        check_server(name, spec)?;
         let timeout = spec.timeout_seconds.map_or(default_timeout, |s| Duration::from_secs(u64::from(s.max(1))));
         let key = SlotKey::of(spec, reach);
-        Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout }))
+        Ok(Self(Arc::new(Inner { pool, key, name: name.into(), spec: spec.clone(), reach, timeout })))
     }
 
     /// Lists the tools, sorted by name, that the agent allows and a model can be shown, and those that are left out:
@@ -74,7 +77,7 @@ impl McpServer {
     ///
     /// # Errors
     /// `tool_unreachable` if the server does not answer.
-    pub async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<MissingTool>), Failure> {
+    pub(crate) async fn tools(&self, schemas: &SchemaCache) -> Result<(Vec<McpTool>, Vec<MissingTool>), Failure> {
         let listed = match tokio::time::timeout(self.0.timeout, self.list()).await {
             Ok(listed) => listed?,
             Err(_) => {
@@ -129,7 +132,7 @@ impl McpServer {
 
     /// Returns a tool from its pinned spec, without contacting the server. `name` is the server's own, unless it was
     /// mended.
-    pub fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
+    pub(crate) fn tool(&self, name: &str, spec: ToolSpec) -> McpTool {
         let name = spec.mended.as_ref().map_or(name, |mended| &mended.name).to_owned();
         McpTool { server: self.clone(), name, spec }
     }
@@ -243,7 +246,7 @@ pub struct MissingTool {
 
 /// One tool of a server.
 #[derive(Clone)]
-pub struct McpTool {
+pub(crate) struct McpTool {
     server: McpServer,
     /// The tool's name on the server.
     name: String,
@@ -263,7 +266,7 @@ enum RequestError {
 }
 
 impl McpTool {
-    pub fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         self.server.0.timeout
     }
 

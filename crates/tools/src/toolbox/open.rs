@@ -248,7 +248,7 @@ fn servers<'a>(
         .mcp_servers
         .iter()
         .map(|(name, spec)| {
-            let server = sources.mcp.server(name, spec, reach, default).map_err(invalid)?;
+            let server = McpServer::new(sources.mcp.clone(), name, spec, reach, default).map_err(invalid)?;
             Ok((name.as_str(), server))
         })
         .collect()

@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     any_tool::AnyTool,
-    mcp::{AllowedNetworks, McpPool, McpTool},
+    mcp::{AllowedNetworks, McpPool, McpServer, McpTool},
 };
 use http_service::HttpService;
 
@@ -125,7 +125,7 @@ impl McpService {
         let spec: McpServerSpec = serde_json::from_value(json!({ "url": config.url, "headers": headers }))
             .map_err(|error| format!("the MCP server of tools.web_search: {error}"))?;
         let reach = AllowedNetworks { may_be_private: config.allow_private_addresses };
-        let server = pool.server(WEB_SEARCH, &spec, reach, config.timeout)?;
+        let server = McpServer::new(pool.clone(), WEB_SEARCH, &spec, reach, config.timeout)?;
         let spec = ToolSpec {
             name: WEB_SEARCH.into(),
             description: String::new(),
