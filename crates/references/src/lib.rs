@@ -38,6 +38,7 @@ mod state;
 mod plan;
 mod resolve;
 mod signature;
+mod source;
 
 // Texts for the model.
 mod shown;
@@ -54,9 +55,10 @@ pub use fold::Method;
 pub use instance::{Instance, Instances};
 pub use path::{Kind, Path};
 pub use plan::PlannedCall;
-pub use resolve::{Access, Missing, Resolution, Resolved, Source};
+pub use resolve::{Access, Missing, Resolution, Resolved};
 pub use shown::{stored, value_of};
 pub use signature::{Features, Signature};
+pub use source::Source;
 pub use state::{CallWrite, StateConflict, StateError, StateLimits, StateLog, StateWrite};
 pub use syntax::SyntaxError;
 pub use widen::{instructions, shown};

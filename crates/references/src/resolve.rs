@@ -1,6 +1,6 @@
 //! Stage two: resolves a planned call against the current state.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
 use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use super::{
     expression::Evaluated,
     path::Path,
     plan::{PlannedCall, Template, TemplateSlot},
+    source::Source,
     state::StateLog,
 };
 
@@ -43,17 +44,6 @@ pub struct Resolved {
     pub sources: Vec<Source>,
 }
 
-/// Source of one substituted argument.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// JSON pointer into the arguments.
-    pub argument: String,
-    /// Canonical text of the expression.
-    pub expression: String,
-    /// Path of the value; `None` for a literal alternative.
-    pub path: Option<Path>,
-}
-
 /// A value that a call reads and that does not exist yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
@@ -74,15 +64,6 @@ pub enum Access {
     Awaited,
     /// An earlier call of the reply should have written the path and did not.
     Lost,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.path {
-            Some(path) => path.fmt(f),
-            None => f.write_str(&self.expression),
-        }
-    }
 }
 
 impl PlannedCall {

@@ -11,7 +11,7 @@ use longhaul_shared::{
 };
 use serde_json::{Value, json};
 
-use super::{instance::Instances, resolve::Source};
+use super::{instance::Instances, source::Source};
 
 /// Features that the calls of one tool may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
