@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use longhaul_files::{Files, FilesError, media_type};
+use longhaul_files::{FilesError, media_type};
 use longhaul_sdk::ToolFile;
 use longhaul_shared::domain::{ExecutionId, FileId, LeaseToken, TenantId, WorkerId, message::FileRef};
 use longhaul_store::{
-    Store, StoreError,
+    StoreError,
     database::retry::patiently,
     files::{Kept, MAX_ARTIFACTS, NewArtifact, hex_of},
     history::journal::Hash,
@@ -71,24 +71,13 @@ impl ArtifactKeeper {
 
     async fn store(&self, call: &Hash, index: usize, file: ToolFile) -> Result<NewArtifact, String> {
         let bytes = Bytes::from(file.bytes);
-        let _held = self.files().memory().hold(self.tenant, bytes.len() as u64).await;
-        let store = &self.deps.store;
-        let put = patiently(store.trouble(), || async {
-            match self.files().put(self.tenant, &bytes).await {
-                Err(FilesError::Store(error)) => Err(error),
-                put => Ok(put),
-            }
-        });
-        let hash = match put.await {
-            Ok(Ok(hash)) => hash,
-            Ok(Err(error @ (FilesError::OverQuota | FilesError::TooLarge))) => return Err(error.to_string()),
-            Ok(Err(error)) => {
+        let _held = self.deps.files.memory().hold(self.tenant, bytes.len() as u64).await;
+        let hash = match self.deps.files.put_patiently(self.tenant, &bytes).await {
+            Ok(hash) => hash,
+            Err(error @ (FilesError::OverQuota | FilesError::TooLarge)) => return Err(error.to_string()),
+            Err(error) => {
                 let cause = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(execution.id = %self.execution(), error = %error, cause, "file of a call not kept");
-                return Err("the file store failed".into());
-            }
-            Err(error) => {
-                tracing::warn!(execution.id = %self.execution(), error = %error, "file of a call not kept");
                 return Err("the file store failed".into());
             }
         };
@@ -99,12 +88,8 @@ impl ArtifactKeeper {
     }
 
     async fn name(&self, call: &Hash, artifacts: &[NewArtifact]) -> Result<Kept, StoreError> {
-        let store: &Store = &self.deps.store;
+        let store = &self.deps.store;
         patiently(store.trouble(), || store.keep_artifacts(self.lease, call, artifacts)).await
-    }
-
-    fn files(&self) -> &Files {
-        &self.deps.files
     }
 }
 

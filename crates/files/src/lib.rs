@@ -17,6 +17,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{
     Store, StoreError,
+    database::retry::patiently,
     files::{BodyHash, BodyPlace, Content, NewBody, PutBody, hex_of},
 };
 use sha2::{Digest, Sha256};
@@ -116,6 +117,20 @@ impl Files {
             Ok(_) | Err(FilesError::Store(_) | FilesError::Objects(_) | FilesError::Corrupt { .. }) => {}
         }
         put
+    }
+
+    /// Like [`Self::put`], and waits while Postgres does not answer.
+    ///
+    /// # Errors
+    /// See [`FilesError`].
+    pub async fn put_patiently(&self, tenant: TenantId, bytes: &Bytes) -> Result<BodyHash, FilesError> {
+        let put = patiently(self.store.trouble(), || async {
+            match self.put(tenant, bytes).await {
+                Err(FilesError::Store(error)) => Err(error),
+                put => Ok(put),
+            }
+        });
+        put.await?
     }
 
     async fn put_body(&self, tenant: TenantId, bytes: &Bytes) -> Result<BodyHash, FilesError> {

@@ -225,7 +225,7 @@ impl Workspace {
             return Err(Fault::Told(format!("a file may have at most {MAX_FILE_BYTES} bytes, not {length}")));
         }
         let _held = self.deps.files.memory().hold(self.tenant, length).await;
-        let hash = store(&self.deps, self.tenant, &content).await?;
+        let hash = store(&self.deps.files, self.tenant, &content).await?;
         let (tree, path) = tree.with_file(path, hash, length).map_err(Fault::Told)?;
         Ok(Done { tree: Some(tree), told: Ok(format!("wrote {length} bytes to {path}")) })
     }
@@ -235,7 +235,7 @@ impl Workspace {
             return Err(Fault::Told("this worker has no sandbox".to_owned()));
         };
         let Ran { stdout, stderr, exit_code, tree } =
-            sandbox.run(&self.deps, self.tenant, tree, (command, time)).await?;
+            sandbox.run(&self.deps.files, self.tenant, tree, (command, time)).await?;
         let (tree, unsaved) = match tree {
             Ok(tree) => (Some(tree), None),
             Err(reason) => (None, Some(format!("{reason}; the workspace stays as it was"))),

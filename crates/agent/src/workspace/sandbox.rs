@@ -3,8 +3,6 @@
 //!
 //! Invariant: the answer is not trusted. Paths, sizes and counts are checked, and only a file that was sent may be
 //! named by its hash.
-//!
-//! In a circle with `deps.rs`: the dependencies hold this client, which reads and stores bodies with them.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,10 +14,7 @@ use longhaul_shared::{
     domain::{TenantId, cut},
     http::{self, HttpOptions},
 };
-use longhaul_store::{
-    database::retry::patiently,
-    files::{BodyHash, WorkspaceEntry, WorkspaceNode, hex_of},
-};
+use longhaul_store::files::{BodyHash, WorkspaceEntry, WorkspaceNode, hex_of};
 use reqwest::{Body, Client, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -28,7 +23,6 @@ use super::{
     Fault,
     tree::{MAX_FILE_BYTES, Tree},
 };
-use crate::deps::AgentDeps;
 
 /// Maximum bytes of a frame of the answer.
 const MAX_FRAME: usize = 24 << 20;
@@ -124,13 +118,13 @@ impl SandboxClient {
     /// Runs a command in the workspace `tree` for at most `time`.
     pub(super) async fn run(
         &self,
-        deps: &AgentDeps,
+        files: &Files,
         tenant: TenantId,
         tree: &Tree,
         (command, time): (&str, Duration),
     ) -> Result<Ran, Fault> {
         let exchange = async {
-            let response = self.send(deps, tenant, tree, (command, time)).await?;
+            let response = self.send(files, tenant, tree, (command, time)).await?;
             let mut answer = Answer { response, buffer: BytesMut::new() };
             let run: Run = answer.json().await?;
             let Run { stdout, stderr, error } = run;
@@ -140,7 +134,7 @@ impl SandboxClient {
             let left: Left = answer.json().await?;
             let after = match left.error {
                 Some(error) => Err(error),
-                None => answer.keep(deps, tenant, tree, left.entries).await?,
+                None => answer.keep(files, tenant, tree, left.entries).await?,
             };
             Ok(Ran { stdout, stderr, exit_code: left.exit_code, tree: after })
         };
@@ -153,13 +147,13 @@ impl SandboxClient {
     /// Sends the request, which waits in the sandbox's line. A full line is asked again.
     async fn send(
         &self,
-        deps: &AgentDeps,
+        files: &Files,
         tenant: TenantId,
         tree: &Tree,
         (command, time): (&str, Duration),
     ) -> Result<Response, Fault> {
         loop {
-            let body = body(&deps.files, tenant, tree, (command, time));
+            let body = body(files, tenant, tree, (command, time));
             let mut request = self.http.post(&self.url).header(TENANT, tenant.0.to_string()).body(body);
             if let Some(token) = &self.token {
                 request = request.bearer_auth(token.expose_secret());
@@ -273,7 +267,7 @@ impl Answer {
     /// Stores the files that were sent back; the tree of all entries, or the reason why there is none.
     async fn keep(
         self,
-        deps: &AgentDeps,
+        files: &Files,
         tenant: TenantId,
         before: &Tree,
         entries: Vec<Entry>,
@@ -289,7 +283,7 @@ impl Answer {
         if let Err(refused) = before.with(entries.iter().map(announced).collect()) {
             return Ok(Err(refused));
         }
-        let read = (self, known, deps.files.memory().clone(), entries.into_iter());
+        let read = (self, known, files.memory().clone(), entries.into_iter());
         let nodes = stream::unfold(read, |(mut answer, known, memory, mut entries)| async move {
             let Entry { path, node } = entries.next()?;
             let content = answer.content(&known, (&memory, tenant), node).await;
@@ -301,7 +295,7 @@ impl Answer {
                 let node = match content {
                     Content::Node(node) => node,
                     Content::New(bytes, is_executable) => {
-                        let hash = store(deps, tenant, &bytes).await?;
+                        let hash = store(files, tenant, &bytes).await?;
                         WorkspaceNode::File { hash, bytes: bytes.len() as u64, is_executable }
                     }
                 };
@@ -353,16 +347,11 @@ fn announced(entry: &Entry) -> WorkspaceEntry {
 ///
 /// # Errors
 /// The quota is used up, or the store fails.
-pub(super) async fn store(deps: &AgentDeps, tenant: TenantId, bytes: &Bytes) -> Result<BodyHash, Fault> {
-    let put = patiently(deps.store.trouble(), || async {
-        match deps.files.put(tenant, bytes).await {
-            Err(FilesError::Store(error)) => Err(error),
-            put => Ok(put),
-        }
-    });
-    match put.await.map_err(Fault::of_store)? {
+pub(super) async fn store(files: &Files, tenant: TenantId, bytes: &Bytes) -> Result<BodyHash, Fault> {
+    match files.put_patiently(tenant, bytes).await {
         Ok(hash) => Ok(hash),
         Err(error @ (FilesError::OverQuota | FilesError::TooLarge)) => Err(Fault::Told(error.to_string())),
-        Err(error) => Err(Fault::of_files(&error)),
+        Err(FilesError::Store(error)) => Err(Fault::of_store(error)),
+        Err(error @ (FilesError::Objects(_) | FilesError::Corrupt { .. })) => Err(Fault::of_files(&error)),
     }
 }
