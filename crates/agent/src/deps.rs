@@ -15,8 +15,8 @@ use longhaul_store::Store;
 use longhaul_tools::ToolSources;
 
 use super::{
-    journal::SubAgentSlots, orchestrator::permits::CallPermits, prepared::PreparedAgents, probe::Probe,
-    workspace::sandbox::SandboxClient,
+    orchestrator::permits::CallPermits, prepared_agents::PreparedAgents, probe::Probe,
+    sub_agents::slots::SubAgentSlots, workspace::sandbox::SandboxClient,
 };
 
 /// Dependencies of the agent loop and its journal.

@@ -40,6 +40,7 @@ pub mod defaults;
 pub mod deps;
 mod indent;
 pub mod prepared;
+mod prepared_agents;
 pub mod profile;
 pub mod prompt;
 pub mod tool_list;
@@ -48,6 +49,8 @@ pub mod tool_list;
 pub mod validators;
 
 pub use orchestrator::permits::CallPermits;
+pub use prepared_agents::PreparedAgents;
+pub use sub_agents::slots::SubAgentSlots;
 pub use workspace::sandbox::SandboxClient;
 
 use longhaul_llm::{Message, health::Route};

@@ -2,9 +2,6 @@
 //!
 //! A prepared agent is cached by its pinned versions and shared by all attempts, unless it depends on the
 //! execution: a fork's overrides, instances over its input, or MCP servers.
-//!
-//! In a circle with `deps.rs`: the dependencies of a process hold its cache of agents, which are prepared from those
-//! dependencies.
 
 use std::sync::Arc;
 
@@ -14,11 +11,10 @@ use longhaul_sdk::{
 };
 use longhaul_shared::{
     config::{McpConfig, RefusedServer},
-    domain::{AgentVersionId, DefinitionVersionId, RetryPolicy, requirements::LOAD_SKILL},
+    domain::{RetryPolicy, requirements::LOAD_SKILL},
 };
 use longhaul_store::{catalogue::definitions::PinnedVersions, executions::claims::Claimed};
 use longhaul_tools::{AllowedNetworks, Toolbox};
-use quick_cache::sync::Cache;
 use serde_json::Value;
 
 use super::{
@@ -30,19 +26,6 @@ use super::{
     tool_list::{Offer, Task, ToolList},
 };
 use crate::deps::AgentDeps;
-
-/// Maximum cached agents.
-const MAX_AGENTS: usize = 1_000;
-
-/// Cache of agents by pinned versions.
-#[derive(Debug)]
-pub struct PreparedAgents(Cache<(DefinitionVersionId, AgentVersionId, ConfigType), Arc<Agent>>);
-
-impl Default for PreparedAgents {
-    fn default() -> Self {
-        Self(Cache::new(MAX_AGENTS))
-    }
-}
 
 /// Prepares the agent of `claimed`; `recorded` is the tool list that an earlier attempt recorded, if any.
 ///
@@ -71,11 +54,11 @@ pub async fn prepare(
         return make((config.with(overrides), place), pinned, input, recorded, deps).await.map(Arc::new);
     }
     let key = (claimed.definition_version_id, claimed.agent_version_id, kind);
-    let agent = match deps.agents.0.get(&key) {
+    let agent = match deps.agents.get(&key) {
         Some(agent) => agent,
         None => {
             let agent = Arc::new(make((config, place), pinned, input, None, deps).await?);
-            deps.agents.0.insert(key, agent.clone());
+            deps.agents.insert(key, agent.clone());
             agent
         }
     };

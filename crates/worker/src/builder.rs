@@ -6,10 +6,8 @@ use std::{
 };
 
 use longhaul_agent::{
-    CallPermits, SandboxClient,
+    CallPermits, PreparedAgents, SandboxClient, SubAgentSlots,
     deps::{AgentDeps, Context},
-    journal::SubAgentSlots,
-    prepared::PreparedAgents,
     probe::Probe,
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };

@@ -16,13 +16,12 @@ use longhaul_store::{
     database::retry::patiently,
     executions::{
         children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
-        sub_agents::{ChildEnd, ChildWait, SubAgentLimits},
+        sub_agents::{ChildEnd, ChildWait},
         submit::NewExecution,
     },
     history::journal::Hash,
 };
 use serde_json::json;
-use tokio::sync::OnceCell;
 
 use super::{Writer, corrupt, from_store};
 use crate::{messages::hash_parts, ready_call::ReadyCall};
@@ -33,22 +32,6 @@ pub(crate) struct Task {
     /// The agent's key; its newest version runs.
     pub agent: String,
     pub prompt: String,
-}
-
-/// Limits of the sub-agents that run at a time, stored with the first that a process starts: claims look for them only
-/// if there are any.
-#[derive(Debug)]
-pub struct SubAgentSlots {
-    limits: SubAgentLimits,
-    stored: OnceCell<()>,
-}
-
-impl SubAgentSlots {
-    /// These limits, not stored yet.
-    #[must_use]
-    pub fn new(limits: SubAgentLimits) -> Self {
-        Self { limits, stored: OnceCell::new() }
-    }
 }
 
 /// Reason why no child was started.
@@ -82,7 +65,7 @@ impl Writer {
         }
         // A resume must find the same call when its children end: commit its turn first.
         self.flush().await?;
-        self.store_limits().await?;
+        self.deps.sub_agents.put(&self.deps.store).await.map_err(from_store)?;
         let overrides = AgentOverrides { sub_agent: Some(grant), ..AgentOverrides::default() };
         let overrides = serde_json::to_string(&overrides).map_err(|error| corrupt(&error))?;
         let mut children = Vec::with_capacity(tasks.len());
@@ -156,12 +139,6 @@ impl Writer {
 
     fn spawn_lease(&self) -> SpawnLease {
         SpawnLease { worker: self.lease.worker(), parent: self.id, token: self.control.token }
-    }
-
-    async fn store_limits(&self) -> Step<()> {
-        let (store, slots) = (&self.deps.store, &self.deps.sub_agents);
-        let put = || async { patiently(store.trouble(), || store.put_sub_agent_limits(slots.limits)).await };
-        slots.stored.get_or_try_init(put).await.map(drop).map_err(from_store)
     }
 
     async fn children_by_key(&self, keys: &[Hash]) -> Step<Vec<Child>> {

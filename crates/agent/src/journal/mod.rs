@@ -55,7 +55,6 @@ pub use budget::fold_budget;
 pub(crate) use call_results::CompletedCall;
 pub use call_results::Reply;
 pub(crate) use calls::{Answered, RanAs, Recalled, call_key};
-pub use children::SubAgentSlots;
 pub(crate) use children::{NotStarted, Task};
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;

@@ -6,6 +6,7 @@ mod aggregate;
 pub(crate) mod collect;
 mod judge;
 mod outcome;
+pub(crate) mod slots;
 pub(crate) mod spawn;
 
 use longhaul_sdk::{
