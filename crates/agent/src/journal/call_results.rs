@@ -6,11 +6,7 @@ use longhaul_llm::Message;
 use longhaul_references::{Path, PlannedCall, stored, value_of};
 use longhaul_sdk::{Step, ToolScratchpad};
 use longhaul_shared::{
-    domain::{
-        CallError, CallErrorKind, ToolCall, cut,
-        message::FileRef,
-        noted::{Noted, NotedCall},
-    },
+    domain::{CallError, CallErrorKind, ToolCall, cut, message::FileRef, noted::Noted},
     telemetry::metrics,
 };
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepState};
@@ -19,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     Agent, Journal, Writer,
-    calls::{Answered, CallBody},
+    call_record::{Answered, CallBody, Reply},
     message_bytes,
     progress::{Stage, State},
 };
@@ -47,34 +43,6 @@ pub(super) struct ResultContent {
 impl From<String> for ResultContent {
     fn from(text: String) -> Self {
         Self { text, files: Vec::new() }
-    }
-}
-
-/// An answer to a call that did not run.
-#[derive(Debug)]
-pub struct Reply {
-    pub text: String,
-    pub error: Option<CallErrorKind>,
-    pub is_skipped: bool,
-    /// Entries for the record of a contract execution.
-    pub noted: Vec<NotedCall>,
-}
-
-impl Reply {
-    /// An error for a call that did not run.
-    pub fn error(error: &CallError, call: &ToolCall) -> Self {
-        let text = error.to_text(&call.name, &call.arguments);
-        Self { text, error: Some(error.kind), is_skipped: false, noted: Vec::new() }
-    }
-
-    /// A note, not an error, for a call that did not run.
-    pub(crate) fn skipped(text: Value) -> Self {
-        Self { text: text.to_string(), error: None, is_skipped: true, noted: Vec::new() }
-    }
-
-    /// An error with the given text.
-    pub fn plain(text: String) -> Self {
-        Self { text, error: Some(CallErrorKind::Structural), is_skipped: false, noted: Vec::new() }
     }
 }
 

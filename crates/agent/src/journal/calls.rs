@@ -1,101 +1,22 @@
-//! The record of a tool call: what the journal holds of it when the attempt meets it again, and the intent before a
-//! call that must not be repeated. `call_results.rs` records its end.
+//! The record of a tool call before its end: what the journal holds of it when the attempt meets it again, and the
+//! intent before a call that must not be repeated. `call_results.rs` records its end.
 
-use std::collections::BTreeMap;
-
-use longhaul_llm::Message;
-use longhaul_references::{Path, StateWrite};
-use longhaul_sdk::{Step, ToolEffect};
-use longhaul_shared::domain::{ToolCall, noted::NotedCall};
+use longhaul_sdk::Step;
+use longhaul_shared::domain::ToolCall;
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepState};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Agent, Journal, Replay, Writer, read_body, recorded_message, writer::Intent};
+use super::{
+    Agent, Journal, Replay, Writer,
+    call_record::{Answered, CallBody, Intent, RanAs, Recalled},
+    read_body, recorded_message,
+};
 use crate::{messages::hash_parts, ready_call::ReadyCall};
-
-/// Body of a call step, for intents and results.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct CallBody {
-    /// The model sees an error.
-    #[serde(default)]
-    pub(super) is_error: bool,
-    /// The call did not run, without an error.
-    #[serde(default)]
-    pub(super) is_skipped: bool,
-    /// Values the tool recorded for the validators; applied again on replay.
-    #[serde(default)]
-    pub(super) scratchpad: BTreeMap<String, Value>,
-    /// State writes of the result; applied again on replay, in the order in which the calls ended.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) writes: Vec<StateWrite>,
-    /// Calls of the reply that were complete when this call started early, except those held by another step of
-    /// the turn.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) begun: Vec<ToolCall>,
-    /// The tool's effect class. `None` for a call that did not run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) effect: Option<ToolEffect>,
-    /// Idempotency key given to the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) idempotency_key: Option<String>,
-    /// The call that ran, if it differs from the model's text: references resolved, or edited by a person.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) ran: Option<RanAs>,
-    /// Resolution of an intent that did not run again. `outcome_unknown` also marks a call that ran and may have
-    /// taken effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) resolution: Option<String>,
-    /// Entries for the record of a contract execution.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) contract_calls: Vec<NotedCall>,
-}
-
-impl CallBody {
-    /// True if the call reached its tool.
-    pub(super) fn has_run(&self) -> bool {
-        self.effect.is_some()
-    }
-}
-
-/// A tool and its full arguments.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RanAs {
-    pub tool: String,
-    pub arguments: Value,
-}
 
 /// The key of a call: its turn, its index in the reply and its text. The index separates two identical calls of
 /// one reply.
 pub(crate) fn call_key(turn: &Hash, index: usize, call: &ToolCall) -> Hash {
     hash_parts(&[b"call", turn, &index.to_be_bytes(), call.name.as_bytes(), call.arguments.as_bytes()])
-}
-
-/// A recorded call with its result.
-#[derive(Debug, Clone)]
-pub(crate) struct Answered {
-    pub message: Message,
-    pub(super) hash: Hash,
-    pub(super) scratchpad: BTreeMap<String, Value>,
-    /// State paths that the result was written to.
-    pub(crate) wrote: Vec<Path>,
-    /// The full result, if the model was shown less of it.
-    pub(super) value: Option<Value>,
-    /// The call that ran, if it differs from the model's text.
-    pub(super) ran: Option<RanAs>,
-    pub(crate) is_error: bool,
-    pub is_skipped: bool,
-}
-
-/// The journal's record of a call.
-#[derive(Debug)]
-pub(crate) enum Recalled {
-    /// No record.
-    New,
-    /// A result.
-    Answered(Box<Answered>),
-    /// An intent without a result: the call may have run.
-    Begun(Option<RanAs>),
 }
 
 impl Journal {

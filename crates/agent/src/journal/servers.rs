@@ -15,7 +15,7 @@ use longhaul_store::history::journal::{Hash, JournalStep, StepState};
 use longhaul_tools::{MissingTool, server_of};
 use serde_json::json;
 
-use super::{Agent, CompletedCall, Writer, calls::CallBody, read_body};
+use super::{Agent, CompletedCall, Writer, call_record::CallBody, read_body};
 
 /// Most missing tools that the event names.
 const MAX_MISSING: usize = 50;

@@ -13,7 +13,7 @@ use longhaul_shared::domain::ToolCall;
 use longhaul_store::history::journal::{Hash, JournalStep, MessageBytes};
 use serde_json::{Value, json};
 
-use super::{Agent, Journal, calls::Answered, detached::DETACHED_FAILED, message_bytes, recorded_message};
+use super::{Agent, Journal, call_record::Answered, detached::DETACHED_FAILED, message_bytes, recorded_message};
 use crate::messages::Messages;
 
 /// The conversation of one execution.

@@ -26,10 +26,10 @@ use tracing::Instrument;
 use super::{
     Agent, Journal, Transcript, Writer,
     budget::ReplyLimit,
-    interrupted::ReplySoFar,
     model_telemetry::observe_event,
     progress::{Stage, State},
     read_body, recorded_message,
+    reply_so_far::ReplySoFar,
     turn_body::{BegunTurnBody, EMPTY_NOTICE, TurnBody},
 };
 use crate::{messages::hash_parts, probe::Point, tool_list::Offer};
@@ -315,7 +315,7 @@ impl Journal {
             // Followers may have text of an earlier attempt.
             self.writer.deps.publisher.void_reply(self.writer.id);
         }
-        self.writer.so_far = self.writer.scope.session.map(|_| ReplySoFar::new(&asked, names.0, names.1));
+        self.writer.so_far = self.writer.scope.session.map(|_| ReplySoFar::new(key, asked.said.clone(), names));
         Ok(asked)
     }
 

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_sdk::{FailureCode, Step, ToolEffect};
+use longhaul_sdk::{FailureCode, Step};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, ToolCall, WorkerId};
 use longhaul_store::{
     executions::budgets::Settlement,
@@ -18,7 +18,7 @@ use longhaul_store::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{corrupt, interrupted::ReplySoFar, limits::Counters, secrets::ToolSecrets};
+use super::{call_record::Intent, corrupt, counters::Counters, reply_so_far::ReplySoFar, secrets::ToolSecrets};
 use crate::{
     artifacts::ArtifactKeeper, browser::AttemptBrowser, deps::AgentDeps, lease::AttemptControl, messages::hash_parts,
     probe::Point, ready_call::Waiting, suspects, workspace::Workspace,
@@ -47,17 +47,6 @@ pub struct ExecutionScope {
 pub struct Parked {
     pub waiting: Waiting,
     pub wake_seq: i32,
-}
-
-/// A recorded intent without a result.
-pub(super) struct Intent {
-    /// Sequence number, which the result takes over.
-    pub(super) seq: i32,
-    pub(super) effect: Option<ToolEffect>,
-    /// Calls of a partly recorded turn that the intent holds.
-    pub(super) begun: Vec<ToolCall>,
-    /// An earlier attempt recorded it, and may have made the call.
-    pub(super) may_have_run: bool,
 }
 
 /// Steps, events, counts and settlements for the next commit.
