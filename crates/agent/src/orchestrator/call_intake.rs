@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::{
     Tick,
-    schedule::{Event, Fate, Streamed},
+    schedule::Event,
+    scheduled_call::{Fate, Streamed},
 };
 use crate::{
     Agent,

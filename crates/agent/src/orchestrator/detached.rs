@@ -10,7 +10,8 @@ use super::{
     Tick,
     call_intake::ReplyCall,
     run_call::run_call,
-    schedule::{Event, Fate},
+    schedule::Event,
+    scheduled_call::Fate,
 };
 use crate::{
     journal::{RanAs, Recalled, Reply, detached_key},

@@ -3,15 +3,12 @@
 //! Held for a person's approval · an alternative that its producer did not write · a condition that does not hold ·
 //! a dependency that failed or did not run · a cycle that a literal breaks · a cycle · a path that nothing writes.
 //! Each round applies one row, because its answers may unblock other calls.
-//!
-//! In a circle with `schedule.rs`: the scheduler calls this table when no call can start, and the table reads the state
-//! of its calls.
 
 use longhaul_references::{Missing, Path, Resolution, StateLog};
 use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::json;
 
-use super::schedule::{Fate, Progress, ScheduledCall, Unrun};
+use super::scheduled_call::{Fate, Progress, ScheduledCall, Unrun};
 
 /// A call that cannot start.
 #[derive(Debug)]

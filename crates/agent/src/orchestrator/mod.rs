@@ -17,6 +17,7 @@ pub(crate) mod permits;
 mod properties;
 mod run_call;
 mod schedule;
+mod scheduled_call;
 
 use std::collections::VecDeque;
 
@@ -31,7 +32,8 @@ use serde_json::json;
 use self::{
     call_intake::ReplyCall,
     run_call::run_call,
-    schedule::{Command, Event, Fate, Schedule, Unrun},
+    schedule::{Command, Event, Schedule},
+    scheduled_call::{Fate, Unrun},
 };
 use super::{
     Agent,

@@ -11,7 +11,10 @@ use longhaul_shared::{domain::ToolCall, json_schema::SchemaCache};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 
-use super::schedule::{Command, Event, Fate, Schedule, Streamed, Unrun};
+use super::{
+    schedule::{Command, Event, Schedule},
+    scheduled_call::{Fate, Streamed, Unrun},
+};
 
 /// One call of a reply, and its outcome.
 #[derive(Debug, Clone)]
