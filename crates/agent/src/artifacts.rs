@@ -15,7 +15,7 @@ use longhaul_store::{
 };
 use longhaul_tools::CallOutcome;
 
-use crate::{deps::AgentDeps, messages::hash_parts};
+use crate::{deps::AgentDeps, journal::Writer, messages::hash_parts};
 
 /// Keeps the artifacts of one attempt.
 #[derive(Debug, Clone)]
@@ -26,8 +26,9 @@ pub(crate) struct ArtifactKeeper {
 }
 
 impl ArtifactKeeper {
-    pub(crate) fn new(deps: Arc<AgentDeps>, tenant: TenantId, lease: (WorkerId, ExecutionId, LeaseToken)) -> Self {
-        Self { deps, tenant, lease }
+    /// Keeps under the lease of `writer`.
+    pub(crate) fn of(writer: &Writer) -> Self {
+        Self { deps: writer.deps.clone(), tenant: writer.scope.tenant, lease: writer.held_lease() }
     }
 
     pub(crate) fn execution(&self) -> ExecutionId {

@@ -6,12 +6,12 @@ use async_trait::async_trait;
 use longhaul_sdk::{Conversation, Step, ToolScratchpad, Validation, Validator, ValidatorResponse, answer};
 use serde_json::Value;
 
-use super::{Agent, journal::Journal, run::run};
+use super::{Agent, attempt::Attempt, run::run};
 
 /// The conversation of one execution.
 pub struct JournaledConversation<'a> {
     pub agent: &'a Agent,
-    pub journal: &'a mut Journal,
+    pub attempt: &'a mut Attempt,
     pub input: &'a Value,
     pub output_schema: Option<&'a Value>,
 }
@@ -19,31 +19,31 @@ pub struct JournaledConversation<'a> {
 #[async_trait]
 impl Conversation for JournaledConversation<'_> {
     fn say(&mut self, message: &str) {
-        self.journal.transcript.say_own(message);
+        self.attempt.journal.transcript.say_own(message);
     }
 
     async fn ask(&mut self) -> Step<String> {
-        run(self.agent, self.journal).await
+        run(self.agent, self.attempt).await
     }
 
     async fn judge(&mut self, validators: &[Arc<dyn Validator>], response: &str) -> Step<Option<ValidatorResponse>> {
         // With an output schema, validators see the canonical JSON text; text that is not JSON is passed unchanged.
         let canonical = self.output_schema.and_then(|_| answer::parse(response).ok()).map(|value| value.to_string());
-        let scratchpad = self.journal.transcript.scratchpad.clone();
+        let scratchpad = self.attempt.journal.transcript.scratchpad.clone();
         let validation = Validation {
             response: canonical.as_deref().unwrap_or(response),
             input: self.input,
             scratchpad: &scratchpad,
             output_schema: self.output_schema,
         };
-        self.journal.verdict(validators, validation).await
+        self.attempt.journal.verdict(validators, validation).await
     }
 
     async fn correct(&mut self, feedback: &str) -> Step<()> {
-        self.journal.correct(feedback)
+        self.attempt.journal.correct(feedback)
     }
 
     fn scratchpad(&self) -> &ToolScratchpad {
-        &self.journal.transcript.scratchpad
+        &self.attempt.journal.transcript.scratchpad
     }
 }

@@ -9,6 +9,7 @@
 
 use longhaul_llm::Message;
 use longhaul_sdk::Step;
+use longhaul_store::memory::MemoryPlace;
 use longhaul_tools::HostTool;
 
 use super::{
@@ -27,6 +28,7 @@ use super::{
 pub(crate) async fn call(
     agent: &Agent,
     journal: &mut Writer,
+    memory: Option<&MemoryPlace>,
     call: &mut ReadyCall,
     said: impl Iterator<Item = &Message> + Clone,
 ) -> Step<Option<HostToolAnswer>> {
@@ -37,8 +39,8 @@ pub(crate) async fn call(
         Some(HostTool::AskCaller) => ask_caller::call(agent, journal, call).await.map(Some),
         Some(HostTool::SpawnSubAgent) => Box::pin(spawn::call(agent, journal, call)).await.map(Some),
         Some(HostTool::CollectSubAgents) => collect::call(agent, journal, call).await.map(Some),
-        Some(HostTool::Remember) => memory::remember(agent, journal, call).await.map(Some),
-        Some(HostTool::Recall) => Box::pin(memory::recall(agent, journal, call)).await.map(Some),
+        Some(HostTool::Remember) => memory::remember(agent, journal, memory, call).await.map(Some),
+        Some(HostTool::Recall) => Box::pin(memory::recall(agent, journal, memory, call)).await.map(Some),
         Some(HostTool::PlanProject) => Box::pin(project::plan(agent, journal, call)).await.map(Some),
         Some(HostTool::LoadSkill) => {
             let is_present = |heading: &str| said.clone().any(|message| load_skill::is_load(message, heading));

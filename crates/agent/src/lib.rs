@@ -15,6 +15,7 @@ mod approval;
 mod approval_gate;
 mod artifacts;
 mod ask_caller;
+mod attempt;
 mod browser;
 mod caller_tools;
 mod host_tools;
@@ -48,6 +49,7 @@ pub mod tool_list;
 // Verdicts on answers.
 pub mod validators;
 
+pub use attempt::Attempt;
 pub use orchestrator::permits::CallPermits;
 pub use prepared_agents::PreparedAgents;
 pub use sub_agents::slots::SubAgentSlots;

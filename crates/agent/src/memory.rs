@@ -125,9 +125,14 @@ fn shown(text: &str) -> String {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
+pub(super) async fn remember(
+    agent: &Agent,
+    journal: &Writer,
+    memory: Option<&MemoryPlace>,
+    call: &ReadyCall,
+) -> Step<HostToolAnswer> {
     let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
-    let Some(place) = journal.memory.clone() else { return refuse(CallErrorKind::Runtime, WITHOUT_MEMORY.to_owned()) };
+    let Some(place) = memory else { return refuse(CallErrorKind::Runtime, WITHOUT_MEMORY.to_owned()) };
     let RememberArguments { content } = match Deserialize::deserialize(&call.arguments) {
         Ok(arguments) => arguments,
         Err(error) => return refuse(CallErrorKind::Structural, error.to_string()),
@@ -138,7 +143,7 @@ pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCa
         return refuse(CallErrorKind::Structural, reason);
     }
     let (store, lease) = (journal.deps.store.clone(), journal.held_lease());
-    let note = Note { place: &place, session: journal.scope.session, call_key: &call.key, content };
+    let note = Note { place, session: journal.scope.session, call_key: &call.key, content };
     let written = patiently(store.trouble(), || store.remember(lease, &note));
     match written.await.map_err(from_store)? {
         Remembered::Written => Ok(call.answered(&agent.toolbox, "remembered".to_owned())),
@@ -152,9 +157,14 @@ pub(super) async fn remember(agent: &Agent, journal: &mut Writer, call: &ReadyCa
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn recall(agent: &Agent, journal: &Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
+pub(super) async fn recall(
+    agent: &Agent,
+    journal: &Writer,
+    memory: Option<&MemoryPlace>,
+    call: &ReadyCall,
+) -> Step<HostToolAnswer> {
     let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
-    let (Some(place), Some(indexes)) = (&journal.memory, &journal.deps.tools.indexes) else {
+    let (Some(place), Some(indexes)) = (memory, &journal.deps.tools.indexes) else {
         return refuse(CallErrorKind::Runtime, WITHOUT_MEMORY.to_owned());
     };
     let RecallArguments { query, top_k } = match Deserialize::deserialize(&call.arguments) {

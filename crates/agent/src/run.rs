@@ -6,18 +6,18 @@
 
 use longhaul_sdk::Step;
 
-use super::{Agent, journal::Journal, orchestrator::Tick};
+use super::{Agent, attempt::Attempt, orchestrator::Tick};
 
 /// Runs the agent until it has an output, and returns the output's text.
 ///
 /// # Errors
 /// An interrupt (lease lost, cancelled, draining, deadline, waiting) or the failure that ends the attempt.
-pub(crate) async fn run(agent: &Agent, journal: &mut Journal) -> Step<String> {
+pub(crate) async fn run(agent: &Agent, attempt: &mut Attempt) -> Step<String> {
     loop {
         // Budget check: no turn left ends the run, and the last one offers the output alone. The cost of a request
         // is reserved in the tree's budget before it is sent.
-        let offer = journal.next_offer(agent)?;
-        let mut tick = Tick::new(agent, journal, offer);
+        let offer = attempt.journal.next_offer(agent)?;
+        let mut tick = Tick::new(agent, attempt, offer);
 
         // Model turn: replayed if it is recorded, otherwise requested. Calls may start while the reply streams.
         let Some(turn) = Box::pin(tick.model_turn()).await? else { continue };

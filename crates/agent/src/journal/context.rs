@@ -9,7 +9,7 @@ use std::time::Duration;
 use longhaul_llm::Message;
 use longhaul_sdk::context::{ContextQuery, ContextUnavailable, Memories};
 use longhaul_shared::domain::cut;
-use longhaul_store::database::retry::patiently;
+use longhaul_store::{database::retry::patiently, memory::MemoryPlace};
 
 use super::{Agent, Journal, Writer};
 use crate::{indent::indented, project};
@@ -37,14 +37,19 @@ impl Journal {
 
     /// Completes the opening messages. A session that has a system prompt keeps it, so that the prefix stays the same.
     /// Returns true with messages that hold new context.
-    pub(super) async fn set_up(&mut self, agent: &Agent, opening: Vec<Message>) -> (Vec<Message>, bool) {
+    pub(super) async fn set_up(
+        &mut self,
+        agent: &Agent,
+        memory: Option<&MemoryPlace>,
+        opening: Vec<Message>,
+    ) -> (Vec<Message>, bool) {
         let has_system = self.has_instructions();
         let (mut instructions, messages): (Vec<Message>, Vec<Message>) = opening.into_iter().partition(is_system);
         if has_system {
             instructions.clear();
         }
         let text = messages.iter().map(Message::text).collect::<Vec<_>>().join("\n");
-        let mut context = self.writer.context(agent, &text, has_system).await;
+        let mut context = self.writer.context(agent, memory, &text, has_system).await;
         // A message without a project ends none, so the last project that was said is the present one.
         let said = self.transcript.messages.all().iter().rev().filter(|message| is_system(message));
         let present = said.map(|message| message.text()).find(|text| text.starts_with(PROJECT));
@@ -62,9 +67,15 @@ fn is_system(message: &Message) -> bool {
 
 impl Writer {
     /// Memory, unless the conversation `is_under_way`, and the project of the message `text`.
-    async fn context(&self, agent: &Agent, text: &str, is_under_way: bool) -> Vec<String> {
+    async fn context(
+        &self,
+        agent: &Agent,
+        memory: Option<&MemoryPlace>,
+        text: &str,
+        is_under_way: bool,
+    ) -> Vec<String> {
         let own = async {
-            let place = self.memory.as_ref().filter(|_| !is_under_way)?;
+            let place = memory.filter(|_| !is_under_way)?;
             Box::pin(self.in_time(self.recall_for(&agent.config.memory, place, text))).await
         };
         let own_project = Box::pin(self.own_project()).await;

@@ -16,8 +16,8 @@ mod writer;
 
 mod aside;
 pub(crate) mod budget;
-mod call_results;
 mod call_record;
+mod call_results;
 mod calls;
 mod children;
 mod commit;
@@ -85,6 +85,11 @@ pub struct Journal {
     pub transcript: Transcript,
     pub(crate) detached: DetachedCalls,
     pub servers: Servers,
+    /// The last refusal of an answer: `validator` and `feedback`.
+    pub complaint: Option<Value>,
+    /// True if the last turn may wait for the statement that ends the lease: the run ends with the answer to that turn
+    /// and its validators have no side effects (docs/adr/0041-one-commit-ends-a-run.md).
+    pub ends_in_one_commit: bool,
 }
 
 impl Journal {
@@ -104,12 +109,14 @@ impl Journal {
             transcript: Transcript::new(),
             detached: DetachedCalls::default(),
             servers,
+            complaint: None,
+            ends_in_one_commit: false,
         })
     }
 
     /// True if a turn without calls is committed with the end of the lease, not on its own.
     pub(crate) fn is_last_turn_deferred(&self) -> bool {
-        self.writer.ends_in_one_commit && self.detached.count() == 0
+        self.ends_in_one_commit && self.detached.count() == 0
     }
 
     /// Makes a person's approval readable by every call.

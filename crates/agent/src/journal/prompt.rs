@@ -77,35 +77,33 @@ impl Replay {
 }
 
 impl Journal {
-    /// Notes that memory takes what this execution says, if its agent remembers it. Before its prompt is recorded, so
-    /// that nothing is said that is not noted; a recorded prompt has the scope, and nothing is noted again.
+    /// The place of the agent's memory, if it remembers this execution. Notes that memory takes what the execution
+    /// says, unless a recorded prompt has the scope.
     ///
     /// # Errors
     /// An interrupt, a failure of the store, or a record that cannot be read.
-    pub async fn begin_memory(&mut self, spec: &MemorySpec, depth: i16) -> Step<()> {
-        let writer = &mut self.writer;
+    pub(crate) async fn memory_place(&self, spec: &MemorySpec, depth: i16) -> Step<Option<MemoryPlace>> {
+        let writer = &self.writer;
         if !writer.deps.has_memory || !spec.remembers(writer.scope.session.is_some(), depth) {
-            return Ok(());
+            return Ok(None);
         }
         let pinned = self.replay.prompt()?.and_then(|prompt| prompt.memory);
         if let Some(MemoryPin { scope, .. }) = pinned.filter(|pin| pin.execution == writer.id) {
-            writer.memory = Some(MemoryPlace { tenant: writer.scope.tenant, agent: writer.scope.agent.clone(), scope });
-            return Ok(());
+            return Ok(Some(MemoryPlace { tenant: writer.scope.tenant, agent: writer.scope.agent.clone(), scope }));
         }
         let store = &writer.deps.store;
-        let noted = patiently(store.trouble(), || store.note_memory_source(writer.id, spec)).await;
-        writer.memory = noted.map_err(from_store)?;
-        Ok(())
+        patiently(store.trouble(), || store.note_memory_source(writer.id, spec)).await.map_err(from_store)
     }
 
     /// Opens the conversation with the recorded prompt, or with the messages of `prompt`, which are pinned now.
     ///
     /// # Errors
     /// An interrupt, or a record that cannot be read.
-    pub async fn open(
+    pub(crate) async fn open(
         &mut self,
         agent: &Agent,
         input: &Arc<Value>,
+        memory: Option<&MemoryPlace>,
         prompt: impl Future<Output = Result<Vec<Message>, Failure>>,
     ) -> Step<()> {
         let (instances, limits) = (agent.config.instances.as_ref(), StateLimits::from(&agent.config.limits));
@@ -124,14 +122,13 @@ impl Journal {
             None => None,
         };
         let (opening, has_context) = match prompt.await? {
-            messages if agent.profile.takes_part() => self.set_up(agent, messages).await,
+            messages if agent.profile.takes_part() => self.set_up(agent, memory, messages).await,
             messages => (messages, false),
         };
         let appends = opening.into_iter().map(|message| self.transcript.append(message)).collect::<Step<Vec<_>>>()?;
         let (model, is_new_model) = agent.profile.pinned_model().unzip();
         let (tools, shown) = (agent.toolbox.specs().to_vec(), agent.tool_list.shown(Offer::All).to_vec());
-        let place = self.writer.memory.as_ref();
-        let memory = place.map(|place| MemoryPin { execution: self.writer.id, scope: place.scope.clone() });
+        let memory = memory.map(|place| MemoryPin { execution: self.writer.id, scope: place.scope.clone() });
         let body = PromptBody { tools, shown, contract_model: model.cloned(), session, memory };
         let parts: Vec<&[u8]> = std::iter::once(&b"prompt"[..]).chain(appends.iter().map(|bytes| &bytes[..])).collect();
         let step = self.writer.step(StepKind::Prompt, hash_parts(&parts), &body)?;

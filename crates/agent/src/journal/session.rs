@@ -3,7 +3,6 @@
 //! The execution pins the number of the last message before its own, so that a resume sends the same request; it
 //! journals its own messages only.
 
-use longhaul_llm::Message;
 use longhaul_sdk::Step;
 use longhaul_shared::domain::SessionId;
 use longhaul_store::database::retry::patiently;
@@ -35,9 +34,6 @@ impl Journal {
         let context = patiently(store.trouble(), || store.session_context(pin.id, pin.through));
         for bytes in context.await.map_err(from_store)? {
             let (message, hash) = recorded_message(&bytes.into())?;
-            if let Message::Tool { name, .. } = &message {
-                self.writer.browser.note_earlier(Some(name));
-            }
             self.transcript.replay_message(message, hash);
         }
         Ok(())

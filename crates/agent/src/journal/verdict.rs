@@ -42,7 +42,7 @@ impl Journal {
         if let Some(step) = self.replay.next_if(StepKind::Verdict) {
             let VerdictBody { retry_needed, feedback, failure_code } = read_body(&step)?;
             self.transcript.refuse_output(feedback.as_deref());
-            self.writer.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
+            self.complaint = Some(complaint(step.name.as_deref().unwrap_or_default(), feedback.as_deref()));
             return Ok(Some(ValidatorResponse { validation_successful: false, retry_needed, feedback, failure_code }));
         }
         let Some(refusal) = self.first_refusal(validators, validation).await? else { return Ok(None) };
@@ -64,7 +64,7 @@ impl Journal {
         let mut event = complaint.clone();
         event["retry_needed"] = response.retry_needed.into();
         self.writer.event("verdict", event);
-        self.writer.complaint = Some(complaint);
+        self.complaint = Some(complaint);
         Ok(Some(response))
     }
 

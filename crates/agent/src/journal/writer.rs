@@ -10,18 +10,15 @@ use longhaul_sdk::{FailureCode, Step};
 use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, ToolCall, WorkerId};
 use longhaul_store::{
     executions::budgets::Settlement,
-    files::WorkspaceId,
     fleet::lease_writer::LeaseWriter,
     history::journal::{Hash, JournalStep, JournalWrite, NewEvent, StepKind, StepState, StepUsage},
-    memory::MemoryPlace,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{call_record::Intent, corrupt, counters::Counters, reply_so_far::ReplySoFar, secrets::ToolSecrets};
 use crate::{
-    artifacts::ArtifactKeeper, browser::AttemptBrowser, deps::AgentDeps, lease::AttemptControl, messages::hash_parts,
-    probe::Point, ready_call::Waiting, suspects, workspace::Workspace,
+    deps::AgentDeps, lease::AttemptControl, messages::hash_parts, probe::Point, ready_call::Waiting, suspects,
 };
 
 /// An execution's tenant, queue and tree.
@@ -92,21 +89,10 @@ pub struct Writer {
     /// Calls of the current tick without a result.
     pub(super) open_calls: Vec<(Hash, ToolCall)>,
     pub(super) secrets: ToolSecrets,
-    /// The last refusal of an answer, as failure detail.
-    pub(super) complaint: Option<Value>,
-    /// True if the last turn may wait for the statement that ends the lease: the run ends with the answer to that turn
-    /// and its validators have no side effects (docs/design/journal.md).
-    pub ends_in_one_commit: bool,
     /// The wait that ends the attempt.
     pub(super) parked: Option<Parked>,
     /// The reply of a session's turn under way.
     pub(super) so_far: Option<ReplySoFar>,
-    /// The place of the agent's memory, if it remembers this execution.
-    pub memory: Option<MemoryPlace>,
-    /// The files of the execution, or of its session.
-    pub(crate) workspace: Arc<Workspace>,
-    /// The browser of the attempt.
-    pub(crate) browser: Arc<AttemptBrowser>,
 }
 
 impl Writer {
@@ -118,13 +104,6 @@ impl Writer {
         lease: LeaseWriter,
         control: Arc<AttemptControl>,
     ) -> Self {
-        let workspace = Arc::new(Workspace::new(
-            deps.clone(),
-            scope.tenant,
-            (lease.worker(), id, control.token),
-            WorkspaceId::of(id, scope.session),
-        ));
-        let browser = Arc::new(AttemptBrowser::new(deps.browsers.clone(), scope.tenant));
         Self {
             id,
             scope,
@@ -144,20 +123,14 @@ impl Writer {
             aggregations: HashMap::new(),
             open_calls: Vec::new(),
             secrets: ToolSecrets::default(),
-            complaint: None,
-            ends_in_one_commit: false,
             parked: None,
             so_far: None,
-            memory: None,
-            workspace,
-            browser,
         }
     }
 
     /// Continues the numbers of a recorded step.
     pub(super) fn continue_from(&mut self, step: &JournalStep) {
         self.next_seq = step.seq + 1;
-        self.browser.note_earlier(step.name.as_deref());
         if step.kind == StepKind::Aggregation {
             self.aggregations.insert(step.key, step.clone());
         }
@@ -233,19 +206,9 @@ impl Writer {
         self.wake_seq
     }
 
-    /// The last refusal of an answer: `validator` and `feedback`.
-    pub fn complaint(&self) -> Option<&Value> {
-        self.complaint.as_ref()
-    }
-
     /// The lease of the attempt.
     pub fn held_lease(&self) -> (WorkerId, ExecutionId, LeaseToken) {
         (self.lease.worker(), self.id, self.control.token)
-    }
-
-    /// Keeps the files that calls leave.
-    pub(crate) fn artifact_keeper(&self) -> ArtifactKeeper {
-        ArtifactKeeper::new(self.deps.clone(), self.scope.tenant, self.held_lease())
     }
 
     /// Notes the next phase of a crash suspect, in case it kills the worker.

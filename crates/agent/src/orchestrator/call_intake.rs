@@ -17,6 +17,7 @@ use super::{
 use crate::{
     Agent,
     admission::may_start_early,
+    artifacts::ArtifactKeeper,
     journal::{Answered, RanAs, Recalled, Reply, Writer, call_key},
     profile::{CallPosition, Unreadable},
     ready_call::ReadyCall,
@@ -185,7 +186,7 @@ impl Tick<'_> {
             Reconciled::Done(output) => {
                 let outcome = self.agent.toolbox.answer(&tool, output.text);
                 let mut outcome = longhaul_tools::CallOutcome { files: output.files, ..outcome };
-                Box::pin(self.journal.writer.artifact_keeper().keep(&taken.key, &mut outcome)).await;
+                Box::pin(ArtifactKeeper::of(&self.journal.writer).keep(&taken.key, &mut outcome)).await;
                 let ready = ReadyCall { key: taken.key, written: taken.call.clone(), tool, arguments, note: None };
                 let outcome = longhaul_tools::CallOutcome { destination: output.destination, ..outcome };
                 let answered = self.journal.record_reconciled(self.agent, &ready, &outcome, taken.planned.as_ref())?;

@@ -6,13 +6,7 @@ use longhaul_sdk::Step;
 use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::json;
 
-use super::{
-    Tick,
-    call_intake::ReplyCall,
-    run_call::run_call,
-    schedule::Event,
-    scheduled_call::Fate,
-};
+use super::{Tick, call_intake::ReplyCall, schedule::Event, scheduled_call::Fate};
 use crate::{
     journal::{RanAs, Recalled, Reply, detached_key},
     ready_call::ReadyCall,
@@ -39,7 +33,7 @@ impl Tick<'_> {
     /// Starts a call whose intent is committed and answers it as accepted. Returns the event unless the call had
     /// its answer.
     pub(super) fn detach(&mut self, index: usize, ready: ReadyCall) -> Step<Option<Event>> {
-        let run = run_call(self.agent.toolbox.clone(), &self.journal.writer, index, ready);
+        let run = self.run_call(self.agent.toolbox.clone(), index, ready);
         self.journal.detached.start(run);
         if self.calls[index].answer.is_some() {
             return Ok(None);

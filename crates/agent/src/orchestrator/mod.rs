@@ -19,19 +19,18 @@ mod run_call;
 mod schedule;
 mod scheduled_call;
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
 use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Interrupt, Step, StepError};
 use longhaul_shared::domain::{CallError, CallErrorKind};
-use longhaul_store::history::journal::Hash;
+use longhaul_store::{history::journal::Hash, memory::MemoryPlace};
 use longhaul_tools::CallOutcome;
 use serde_json::json;
 
 use self::{
     call_intake::ReplyCall,
-    run_call::run_call,
     schedule::{Command, Event, Schedule},
     scheduled_call::{Fate, Unrun},
 };
@@ -39,10 +38,13 @@ use super::{
     Agent,
     admission::admit,
     approval_gate::{self, ApprovalGate},
+    attempt::Attempt,
+    browser::AttemptBrowser,
     host_tools,
     journal::{Answered, CompletedCall, Journal, PendingTurn, Reply, Stage, State, Turn, detached_key},
     ready_call::{Admission, HostToolAnswer, ReadyCall},
     tool_list::{OUTPUT, Offer},
+    workspace::Workspace,
 };
 use crate::probe::Point;
 
@@ -50,6 +52,9 @@ use crate::probe::Point;
 pub(crate) struct Tick<'a> {
     agent: &'a Agent,
     journal: &'a mut Journal,
+    memory: Option<&'a MemoryPlace>,
+    workspace: &'a Arc<Workspace>,
+    browser: &'a Arc<AttemptBrowser>,
     offer: Offer,
     /// Key of the turn.
     turn: Hash,
@@ -68,11 +73,15 @@ pub(crate) struct Tick<'a> {
 }
 
 impl<'a> Tick<'a> {
-    pub(crate) fn new(agent: &'a Agent, journal: &'a mut Journal, offer: Offer) -> Box<Self> {
+    pub(crate) fn new(agent: &'a Agent, attempt: &'a mut Attempt, offer: Offer) -> Box<Self> {
+        let Attempt { journal, memory, workspace, browser } = attempt;
         Box::new(Self {
             schedule: Schedule::new(agent.config.limits.max_parallel_calls as usize),
             agent,
             journal,
+            memory: memory.as_ref(),
+            workspace,
+            browser,
             offer,
             turn: Hash::default(),
             calls: Vec::new(),
@@ -172,7 +181,7 @@ impl<'a> Tick<'a> {
             Admission::Launch(mut call) => {
                 let said = self.journal.transcript.messages();
                 let said = said.chain(self.calls.iter().filter_map(|call| Some(&call.answer.as_ref()?.message)));
-                match host_tools::call(self.agent, &mut self.journal.writer, &mut call, said).await? {
+                match host_tools::call(self.agent, &mut self.journal.writer, self.memory, &mut call, said).await? {
                     None => {
                         if self.is_detached(index) {
                             if let Err(error) = self.check_detached(ready) {
@@ -258,7 +267,7 @@ impl<'a> Tick<'a> {
                 events.extend(self.detach(index, call)?);
                 continue;
             }
-            let run = run_call(&self.agent.toolbox, &self.journal.writer, index, call);
+            let run = self.run_call(&self.agent.toolbox, index, call);
             self.running.push(Box::pin(run));
         }
         Ok(events)
@@ -319,7 +328,7 @@ impl<'a> Tick<'a> {
     }
 
     fn record(&mut self, index: usize, ready: ReadyCall, outcome: CallOutcome) -> Step<Event> {
-        let fate = self.record_ran(CompletedCall { index, ready, outcome, scratchpad: std::sync::Arc::default() })?;
+        let fate = self.record_ran(CompletedCall { index, ready, outcome, scratchpad: Arc::default() })?;
         Ok(Event::CallFinished { index, fate })
     }
 

@@ -10,7 +10,8 @@ use std::{
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use longhaul_agent::{
-    journal::{ExecutionScope, Journal, Writer, from_store},
+    Attempt,
+    journal::{ExecutionScope, Writer, from_store},
     lease::AttemptControl,
     probe::Point,
     suspects,
@@ -71,23 +72,23 @@ pub(crate) async fn run(lease: Lease, permit: OwnedSemaphorePermit, deps: Attemp
     deps.held.leave(claimed.id, claimed.token);
 }
 
-/// End of the run, with the journal if it was restored.
+/// End of the run, with the attempt if its journal was restored.
 struct Ended {
     outcome: Step<ExecutionResult>,
-    journal: Option<Box<Journal>>,
+    attempt: Option<Box<Attempt>>,
     policy: RetryPolicy,
 }
 
 impl Ended {
-    fn without_journal(error: StepError) -> Self {
-        Self { outcome: Err(error), journal: None, policy: RetryPolicy::default() }
+    fn unrestored(error: StepError) -> Self {
+        Self { outcome: Err(error), attempt: None, policy: RetryPolicy::default() }
     }
 }
 
 /// Runs the definition until it ends, is interrupted or panics.
 async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &AttemptDeps) -> Ended {
     if claimed.cancel_requested {
-        return Ended::without_journal(Interrupt::Cancelled.into());
+        return Ended::unrestored(Interrupt::Cancelled.into());
     }
     suspects::note(&deps.shared.store, deps.writer.worker(), claimed.id, control, || "restoring its journal".into())
         .await;
@@ -97,14 +98,14 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
         // Nothing has started yet: a drain must not first load the journals of many executions.
         () = control.draining() => Err(Interrupt::Draining.into()),
     };
-    let (pinned, mut journal) = match restored {
+    let (pinned, mut attempt) = match restored {
         Ok(restored) => restored,
-        Err(error) => return Ended::without_journal(error),
+        Err(error) => return Ended::unrestored(error),
     };
     note_agent(&pinned);
     deps.shared.probe.at(Point::Restored, claimed.id).await;
     let policy = contract::retry_policy(claimed.overrides.as_deref(), &pinned.definition.retry);
-    let running = AssertUnwindSafe(Box::pin(run_definition(claimed, &pinned, &mut journal, deps))).catch_unwind();
+    let running = AssertUnwindSafe(Box::pin(run_definition(claimed, &pinned, &mut attempt, deps))).catch_unwind();
     // Dropping the future aborts the running model or tool call.
     let outcome = tokio::select! {
         outcome = running => outcome.unwrap_or_else(|_| {
@@ -113,7 +114,7 @@ async fn attempt(claimed: &Claimed, control: &Arc<AttemptControl>, deps: &Attemp
         reason = control.interrupted() => Err(reason.into()),
         () = tokio::time::sleep(time_until(claimed, claimed.active_until)) => Err(Interrupt::DeadlineExceeded.into()),
     };
-    Ended { outcome, journal: Some(journal), policy }
+    Ended { outcome, attempt: Some(attempt), policy }
 }
 
 /// Loads the pinned versions and the journal.
@@ -121,7 +122,7 @@ async fn restore(
     claimed: &Claimed,
     control: &Arc<AttemptControl>,
     deps: &AttemptDeps,
-) -> Step<(Arc<PinnedVersions>, Box<Journal>)> {
+) -> Step<(Arc<PinnedVersions>, Box<Attempt>)> {
     let shared = &deps.shared;
     let (definition, agent) = (claimed.definition_version_id, claimed.agent_version_id);
     let pinned = patiently(shared.store.trouble(), || shared.versions.get(&shared.store, definition, agent))
@@ -150,7 +151,7 @@ async fn restore(
     };
     let (agent, lease) = (shared.agent.clone(), deps.writer.clone());
     let writer = Writer::new((claimed.id, scope), claimed.wake_seq, agent, lease, control.clone());
-    Ok((pinned, Box::new(Journal::new(stored, writer)?)))
+    Ok((pinned, Box::new(Attempt::new(stored, writer)?)))
 }
 
 /// Releases an execution whose journal has a newer format, for a worker that can read it: a journal that is not
@@ -171,10 +172,10 @@ async fn hand_on(claimed: &Claimed, format: u8, deps: &AttemptDeps) -> StepError
 
 /// Decides the execution's next state and commits it. Returns the tokens of this attempt, as far as they are known.
 async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &AttemptDeps) -> i64 {
-    let Ended { outcome, journal, policy } = ended;
-    let (attempt, write) = settle(outcome, journal, claimed, started).await;
+    let Ended { outcome, attempt, policy } = ended;
+    let (end, write) = settle(outcome, attempt, claimed, started).await;
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
-    let Some(end) = decide(claimed.lease(), attempt, &policy, claimed.retries) else {
+    let Some(end) = decide(claimed.lease(), end, &policy, claimed.retries) else {
         note_lease_lost();
         tracing::warn!("attempt abandoned: its lease belongs to another");
         return 0;
@@ -197,14 +198,15 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
 /// lease (docs/design/journal.md); the commit may change any other outcome.
 async fn settle(
     mut outcome: Step<ExecutionResult>,
-    journal: Option<Box<Journal>>,
+    attempt: Option<Box<Attempt>>,
     claimed: &Claimed,
     started: Instant,
 ) -> (AttemptEnd, Option<Arc<JournalWrite>>) {
-    let Some(mut journal) = journal else {
+    let Some(mut attempt) = attempt else {
         let wake_seq = claimed.wake_seq;
         return (AttemptEnd { outcome, wake_seq, wait: None, server: None, complaint: None }, None);
     };
+    let journal = &mut attempt.journal;
     if let Some(reason) = aborted(&outcome) {
         let kept = journal.keep_interrupted_reply();
         if let Err(error) = kept.and_then(|()| journal.writer.answer_open_calls(reason)) {
@@ -230,7 +232,7 @@ async fn settle(
         time: parked.waiting.until.map(|until| time_until(claimed, until).saturating_sub(started.elapsed())),
         wake_seq: parked.wake_seq,
     });
-    let (wake_seq, server, complaint) = (writer.wake_seq(), journal.servers.waiting(), writer.complaint().cloned());
+    let (wake_seq, server, complaint) = (writer.wake_seq(), journal.servers.waiting(), journal.complaint.take());
     (AttemptEnd { outcome, wake_seq, wait, server, complaint }, write)
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use longhaul_agent::{
-    Agent,
+    Agent, Attempt,
     conversation::JournaledConversation,
     defaults::with_defaults,
     journal::{Journal, PinnedTools},
@@ -47,29 +47,29 @@ const SLOW_START: Duration = Duration::from_secs(1);
 pub(super) async fn run_definition(
     claimed: &Claimed,
     pinned: &PinnedVersions,
-    journal: &mut Journal,
+    attempt: &mut Attempt,
     deps: &AttemptDeps,
 ) -> Step<ExecutionResult> {
     if pinned.definition.key == MEMORY_DEFINITION {
-        return Box::pin(update_memory(claimed, pinned, journal, deps)).await;
+        return Box::pin(update_memory(claimed, pinned, attempt, deps)).await;
     }
-    Box::pin(run_with(claimed, pinned, journal, deps, None)).await
+    Box::pin(run_with(claimed, pinned, attempt, deps, None)).await
 }
 
 /// Takes what a memory update is for, and runs its definition over that.
 async fn update_memory(
     claimed: &Claimed,
     pinned: &PinnedVersions,
-    journal: &mut Journal,
+    attempt: &mut Attempt,
     deps: &AttemptDeps,
 ) -> Step<ExecutionResult> {
-    let Some(exchanges) = memory_update::take(journal, &deps.shared).await? else {
+    let Some(exchanges) = memory_update::take(&attempt.journal, &deps.shared).await? else {
         return Ok(ExecutionResult::Success { output: memory_update::nothing() });
     };
     let pinned = memory_update::without_task(pinned);
-    let result = Box::pin(run_with(claimed, &pinned, journal, deps, Some(exchanges))).await;
+    let result = Box::pin(run_with(claimed, &pinned, attempt, deps, Some(exchanges))).await;
     if let Ok(ExecutionResult::Success { output }) = &result {
-        memory_update::store(journal, output, &deps.shared).await?;
+        memory_update::store(&attempt.journal, output, &deps.shared).await?;
     }
     result
 }
@@ -78,7 +78,7 @@ async fn update_memory(
 async fn run_with(
     claimed: &Claimed,
     pinned: &PinnedVersions,
-    journal: &mut Journal,
+    attempt: &mut Attempt,
     deps: &AttemptDeps,
     message: Option<String>,
 ) -> Step<ExecutionResult> {
@@ -87,14 +87,14 @@ async fn run_with(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let input = with_defaults(&pinned.definition.input_schema, Arc::clone(&sent))?;
-    let agent = started(claimed, pinned, &input, journal, shared).await?;
+    let agent = started(claimed, pinned, &input, &mut attempt.journal, shared).await?;
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
     }
-    journal.begin_memory(&pinned.agent.memory, claimed.depth).await?;
-    let references = Box::pin(journal.retrieve(&agent)).await?;
+    attempt.begin_memory(&pinned.agent.memory, claimed.depth).await?;
+    let references = Box::pin(attempt.journal.retrieve(&agent)).await?;
     let input_bytes = claimed.input.len();
-    let open = journal.open(&agent, &input, async {
+    let open = attempt.open(&agent, &input, async {
         let mut system = render("system prompt", &agent.config.prompt, &input, input_bytes).await?;
         if let Some(instructions) = instructions(&agent.config, &input) {
             system = format!("{system}\n\n{instructions}");
@@ -121,19 +121,20 @@ async fn run_with(
     // A child's end waits for its parent's row: its last turn must not wait with it.
     let is_built_in =
         pinned.definition.runner == Runner::Declarative && validators.iter().all(|v| is_built_in(v.name()));
-    journal.writer.ends_in_one_commit = is_built_in && claimed.depth == 0;
+    attempt.journal.ends_in_one_commit = is_built_in && claimed.depth == 0;
     let mut conversation = JournaledConversation {
         agent: &agent,
-        journal,
+        attempt,
         input: &input,
         output_schema: pinned.definition.output_schema.as_ref(),
     };
     let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
     if result.is_ok() {
+        let journal = &mut attempt.journal;
         journal.replay.note_unread(&mut journal.writer);
     }
     // Accepted detached calls end before the lease does, whatever the result.
-    Box::pin(journal.join_detached(&agent)).await?;
+    Box::pin(attempt.journal.join_detached(&agent)).await?;
     result
 }
 
