@@ -1,12 +1,17 @@
 //! Imports between the files of a crate: two files never import each other, unless the header of one says why in
-//! a sentence that begins with "In a circle with `<file>`:".
+//! a sentence that begins with "In a circle with `<file>`:". Of more than [`MAX_CIRCLE`] files, each never leads to each
+//! other.
 //!
 //! The page of a folder (`mod.rs`, `lib.rs`) declares the files of the folder, which may use what it holds for all of
-//! them. A name that a page exports belongs to the file that defines it. Tests do not count.
+//! them: imports between them close no circle. A name that a page exports belongs to the file that defines it. Tests do
+//! not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{header, sources};
+
+/// Most files of which each leads to each other.
+const MAX_CIRCLE: usize = 3;
 
 /// Path of a module in its crate; empty for the root.
 type Module = Vec<String>;
@@ -143,27 +148,57 @@ impl Modules {
         let of = |module: &Module, source: &Source| {
             let paths = declared(&source.code).into_iter().map(|(path, _)| path).chain(inline(&source.code));
             let located = paths.filter_map(|path| {
-                let (of, name) = self.locate(module, &path)?;
-                Some(name.and_then(|name| exports.get(&(&of, name)).cloned()).unwrap_or(of))
+                let (mut of, name) = self.locate(module, &path)?;
+                while let Some(next) =
+                    name.clone().and_then(|name| exports.get(&(&of, name))).filter(|next| **next != of)
+                {
+                    of = next.clone();
+                }
+                Some(of)
             });
             located.collect()
         };
         self.0.iter().map(|(module, source)| (module, of(module, source))).collect()
     }
 
-    /// Pairs of files that import each other, other than the page of a folder and a file in that folder.
-    fn circles(&self) -> Vec<(&Source, &Source)> {
-        let imports = self.imports();
+    /// The modules from which each module takes a name, without those between the page of a folder and a file in it.
+    fn imports_between(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+        let mut imports = self.imports();
+        for (module, of) in &mut imports {
+            of.retain(|other| !other.starts_with(module) && !module.starts_with(other));
+        }
+        imports
+    }
+
+    /// Pairs of files that import each other.
+    fn pairs(&self) -> Vec<(&Source, &Source)> {
+        let imports = self.imports_between();
         let mut found = Vec::new();
         for (one, of_one) in &imports {
             for other in of_one.iter().filter(|other| *one < *other && imports[other].contains(*one)) {
-                let is_page = other.starts_with(one);
-                if !is_page {
-                    found.push((&self.0[*one], &self.0[other]));
-                }
+                found.push((&self.0[*one], &self.0[other]));
             }
         }
         found
+    }
+
+    /// Groups of files of which each leads to each other: the strongly connected components of at least two files.
+    fn circles(&self) -> Vec<Vec<&Source>> {
+        let imports = self.imports_between();
+        let reached = |from: &Module| {
+            let (mut reached, mut next) = (BTreeSet::new(), vec![&imports[from]]);
+            while let Some(of) = next.pop() {
+                next.extend(of.iter().filter(|module| reached.insert(*module)).map(|module| &imports[module]));
+            }
+            reached
+        };
+        let reach: BTreeMap<&Module, BTreeSet<&Module>> = imports.keys().map(|from| (*from, reached(from))).collect();
+        let circle = |(one, of_one): (&&Module, &BTreeSet<&Module>)| {
+            let members: Vec<&Module> = of_one.iter().copied().filter(|other| reach[other].contains(*one)).collect();
+            // Each circle once, at its first member.
+            (members.first() == Some(one)).then(|| members.into_iter().map(|member| &self.0[member]).collect())
+        };
+        reach.iter().filter_map(circle).collect()
     }
 }
 
@@ -190,7 +225,7 @@ fn crates() -> BTreeMap<String, Modules> {
 fn no_two_files_import_each_other() {
     let (mut circles, mut explained) = (Vec::new(), 0);
     let crates = crates();
-    for (one, other) in crates.values().flat_map(Modules::circles) {
+    for (one, other) in crates.values().flat_map(Modules::pairs) {
         if one.explains(other) || other.explains(one) {
             explained += 1;
         } else {
@@ -204,8 +239,44 @@ fn no_two_files_import_each_other() {
 }
 
 #[test]
+fn few_files_lead_to_each_other() {
+    let crates = crates();
+    let circles = crates.values().flat_map(Modules::circles).filter(|circle| circle.len() > MAX_CIRCLE);
+    let circles: Vec<String> = circles.map(|circle| paths(&circle).join(", ")).collect();
+    assert!(circles.is_empty(), "each of these files leads to each other:\n{}", circles.join("\n"));
+}
+
+fn paths<'a>(circle: &[&'a Source]) -> Vec<&'a str> {
+    circle.iter().map(|source| source.path.as_str()).collect()
+}
+
+fn source(name: &str, code: &str) -> Source {
+    Source::read(&format!("crates/x/src/{name}"), code)
+}
+
+#[test]
+fn rings_are_found_and_chains_are_not() {
+    let file = |name: &str, code: &str| (vec![name.to_owned()], source(&format!("{name}.rs"), code));
+    let page = (vec![], source("lib.rs", "mod a; mod b; mod c; mod d; mod e; mod f;\npub use a::A;\nuse f::F;"));
+    let ring = [
+        page,
+        file("a", "use super::b::B;"),
+        file("b", "use crate::c::C;"),
+        file("c", "fn c() { super::d::d() }"),
+        file("d", "use crate::A;"),
+        file("e", "use super::a::A;"),
+        file("f", "use crate::e::E;"),
+    ];
+    let ring = Modules(BTreeMap::from(ring));
+    let circles: Vec<_> = ring.circles().iter().map(|circle| paths(circle)).collect();
+    assert_eq!(circles, [["a", "b", "c", "d"].map(|name| format!("crates/x/src/{name}.rs"))]);
+    let mut chain = ring;
+    chain.0.extend([file("d", "use std::fmt;")]);
+    assert!(chain.circles().is_empty());
+}
+
+#[test]
 fn imports_are_resolved() {
-    let source = |name: &str, code: &str| Source::read(&format!("crates/x/src/{name}"), code);
     let modules = Modules(BTreeMap::from([
         (vec![], source("lib.rs", "mod a; mod b;\npub use a::A;")),
         (vec!["a".into()], source("a.rs", "//! In a circle with `c.rs`: why.\nuse crate::{b::{self, c::C as D}, x};")),
@@ -220,8 +291,8 @@ fn imports_are_resolved() {
         ),
         (vec!["e".into()], source("e.rs", "fn f() { super::d::g() }")),
     ]));
-    let circles: Vec<_> = modules.circles().into_iter().map(|(a, b)| (a.file_name(), b.file_name())).collect();
-    assert_eq!(circles, [("a.rs", "c.rs")]);
+    let pairs: Vec<_> = modules.pairs().into_iter().map(|(a, b)| (a.file_name(), b.file_name())).collect();
+    assert_eq!(pairs, [("a.rs", "c.rs")]);
     let (a, c) = (&modules.0[&vec!["a".to_owned()]], &modules.0[&vec!["b".to_owned(), "c".to_owned()]]);
     assert!(a.explains(c) && !c.explains(a));
     let imports = modules.imports();
