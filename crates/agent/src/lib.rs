@@ -52,6 +52,7 @@ pub mod validators;
 pub use attempt::Attempt;
 pub use orchestrator::permits::CallPermits;
 pub use prepared_agents::PreparedAgents;
+pub use ready_call::Reply;
 pub use sub_agents::slots::SubAgentSlots;
 pub use workspace::sandbox::SandboxClient;
 

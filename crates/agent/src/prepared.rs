@@ -19,11 +19,10 @@ use serde_json::Value;
 
 use super::{
     Agent,
-    journal::PinnedTools,
     policy::Policy,
     profile::Own,
     sub_agents::{may_have, with_collect},
-    tool_list::{Offer, Task, ToolList},
+    tool_list::{Offer, PinnedTools, Task, ToolList},
 };
 use crate::deps::AgentDeps;
 

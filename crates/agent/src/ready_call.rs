@@ -1,8 +1,8 @@
-//! A call that nothing blocks any more, and the decisions about it.
+//! A call that nothing blocks any more, the decisions about it, and the answer to one that did not run.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Failure;
-use longhaul_shared::domain::{CallError, ToolCall, WaitReason};
+use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall, WaitReason, noted::NotedCall};
 use longhaul_store::history::journal::Hash;
 use longhaul_tools::{CallOutcome, Toolbox};
 use serde_json::Value;
@@ -60,4 +60,32 @@ pub(crate) enum HostToolAnswer {
     Answered(Box<CallOutcome>),
     /// The call waits and has no result yet.
     Waiting(Waiting),
+}
+
+/// An answer to a call that did not run.
+#[derive(Debug)]
+pub struct Reply {
+    pub text: String,
+    pub error: Option<CallErrorKind>,
+    pub is_skipped: bool,
+    /// Entries for the record of a contract execution.
+    pub noted: Vec<NotedCall>,
+}
+
+impl Reply {
+    /// An error for a call that did not run.
+    pub fn error(error: &CallError, call: &ToolCall) -> Self {
+        let text = error.to_text(&call.name, &call.arguments);
+        Self { text, error: Some(error.kind), is_skipped: false, noted: Vec::new() }
+    }
+
+    /// A note, not an error, for a call that did not run.
+    pub(crate) fn skipped(text: Value) -> Self {
+        Self { text: text.to_string(), error: None, is_skipped: true, noted: Vec::new() }
+    }
+
+    /// An error with the given text.
+    pub fn plain(text: String) -> Self {
+        Self { text, error: Some(CallErrorKind::Structural), is_skipped: false, noted: Vec::new() }
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 use longhaul_references::{Features, PlannedCall, Signature};
 use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
 use longhaul_shared::{
-    domain::{CallError, CallErrorKind, ToolCall, cut},
+    domain::{CallError, CallErrorKind, ToolCall, cut, noted::NotedModel},
     json_schema::SchemaCache,
 };
 use serde_json::{Value, json};
@@ -38,6 +38,16 @@ pub enum Offer {
     All,
     /// Only the output: this is the last turn.
     OutputOnly,
+}
+
+/// Tools pinned by an earlier attempt.
+#[derive(Debug)]
+pub struct PinnedTools {
+    pub tools: Vec<ToolSpec>,
+    /// The list shown to the model.
+    pub shown: Vec<ToolSpec>,
+    /// The pinned model, if any.
+    pub model: Option<NotedModel>,
 }
 
 /// The tools of one execution as the model sees them.

@@ -1,11 +1,11 @@
-//! What the journal holds of a tool call: the body of its step, its intent, and its result or the answer in its place.
+//! What the journal holds of a tool call: the body of its step, its intent and its result.
 
 use std::collections::BTreeMap;
 
 use longhaul_llm::Message;
 use longhaul_references::{Path, StateWrite};
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall, noted::NotedCall};
+use longhaul_shared::domain::{ToolCall, noted::NotedCall};
 use longhaul_store::history::journal::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -97,32 +97,4 @@ pub(crate) enum Recalled {
     Answered(Box<Answered>),
     /// An intent without a result: the call may have run.
     Begun(Option<RanAs>),
-}
-
-/// An answer to a call that did not run.
-#[derive(Debug)]
-pub struct Reply {
-    pub text: String,
-    pub error: Option<CallErrorKind>,
-    pub is_skipped: bool,
-    /// Entries for the record of a contract execution.
-    pub noted: Vec<NotedCall>,
-}
-
-impl Reply {
-    /// An error for a call that did not run.
-    pub fn error(error: &CallError, call: &ToolCall) -> Self {
-        let text = error.to_text(&call.name, &call.arguments);
-        Self { text, error: Some(error.kind), is_skipped: false, noted: Vec::new() }
-    }
-
-    /// A note, not an error, for a call that did not run.
-    pub(crate) fn skipped(text: Value) -> Self {
-        Self { text: text.to_string(), error: None, is_skipped: true, noted: Vec::new() }
-    }
-
-    /// An error with the given text.
-    pub fn plain(text: String) -> Self {
-        Self { text, error: Some(CallErrorKind::Structural), is_skipped: false, noted: Vec::new() }
-    }
 }

@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use super::{
     Agent, Journal, Writer,
-    call_record::{Answered, CallBody, Reply},
+    call_record::{Answered, CallBody},
     message_bytes,
     progress::{Stage, State},
 };
-use crate::ready_call::ReadyCall;
+use crate::ready_call::{ReadyCall, Reply};
 
 /// Resolution of a call that may have taken effect.
 const UNKNOWN: &str = "outcome_unknown";

@@ -55,7 +55,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 pub use budget::fold_budget;
-pub use call_record::Reply;
 pub(crate) use call_record::{Answered, RanAs, Recalled};
 pub(crate) use call_results::CompletedCall;
 pub(crate) use calls::call_key;
@@ -64,7 +63,6 @@ use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 pub(crate) use people::Wanted;
 pub(crate) use progress::{Stage, State};
-pub use prompt::PinnedTools;
 pub use replay::Replay;
 use servers::Servers;
 pub use transcript::Transcript;

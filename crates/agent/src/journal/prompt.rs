@@ -22,7 +22,10 @@ use super::{
     secrets::ToolSecrets,
     session::SessionPin,
 };
-use crate::{messages::hash_parts, tool_list::Offer};
+use crate::{
+    messages::hash_parts,
+    tool_list::{Offer, PinnedTools},
+};
 
 /// Body of a prompt step.
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,16 +50,6 @@ struct MemoryPin {
     /// Execution that was noted as remembered. A copied journal has another's.
     execution: ExecutionId,
     scope: String,
-}
-
-/// Tools pinned by an earlier attempt.
-#[derive(Debug)]
-pub struct PinnedTools {
-    pub tools: Vec<ToolSpec>,
-    /// The list shown to the model.
-    pub shown: Vec<ToolSpec>,
-    /// The pinned model, if any.
-    pub model: Option<NotedModel>,
 }
 
 impl Replay {

@@ -18,9 +18,9 @@ use crate::{
     Agent,
     admission::may_start_early,
     artifacts::ArtifactKeeper,
-    journal::{Answered, RanAs, Recalled, Reply, Writer, call_key},
+    journal::{Answered, RanAs, Recalled, Writer, call_key},
     profile::{CallPosition, Unreadable},
-    ready_call::ReadyCall,
+    ready_call::{ReadyCall, Reply},
     tool_list::{Offer, SUBMIT_OUTPUT},
 };
 

@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{Tick, call_intake::ReplyCall, schedule::Event, scheduled_call::Fate};
 use crate::{
-    journal::{RanAs, Recalled, Reply, detached_key},
-    ready_call::ReadyCall,
+    journal::{RanAs, Recalled, detached_key},
+    ready_call::{ReadyCall, Reply},
 };
 
 impl Tick<'_> {

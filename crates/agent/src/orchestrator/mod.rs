@@ -41,8 +41,8 @@ use super::{
     attempt::Attempt,
     browser::AttemptBrowser,
     host_tools,
-    journal::{Answered, CompletedCall, Journal, PendingTurn, Reply, Stage, State, Turn, detached_key},
-    ready_call::{Admission, HostToolAnswer, ReadyCall},
+    journal::{Answered, CompletedCall, Journal, PendingTurn, Stage, State, Turn, detached_key},
+    ready_call::{Admission, HostToolAnswer, ReadyCall, Reply},
     tool_list::{OUTPUT, Offer},
     workspace::Workspace,
 };

@@ -4,11 +4,10 @@ use async_trait::async_trait;
 use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_agent::{
-    Agent,
-    journal::{PinnedTools, Reply},
+    Agent, Reply,
     policy::Policy,
     profile::{CallPosition, Profile, Retrieved, Unreadable},
-    tool_list::{Task, ToolList},
+    tool_list::{PinnedTools, Task, ToolList},
 };
 use longhaul_contract::{ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport};
 use longhaul_llm::{Message, ModelError};

@@ -9,10 +9,11 @@ use longhaul_agent::{
     Agent, Attempt,
     conversation::JournaledConversation,
     defaults::with_defaults,
-    journal::{Journal, PinnedTools},
+    journal::Journal,
     load_skill,
     prepared::{overrides, prepare, refuse_servers},
     prompt::render,
+    tool_list::PinnedTools,
     validators::{effective_validators, is_built_in, with_output_schema},
 };
 use longhaul_references::instructions;
