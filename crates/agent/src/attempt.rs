@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Agent,
-    browser::AttemptBrowser,
+    calls::browser::AttemptBrowser,
     journal::{Journal, Writer},
     workspace::Workspace,
 };

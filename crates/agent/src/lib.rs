@@ -6,24 +6,13 @@
 //! nothing and ends no lease.
 
 // The loop.
+mod attempt;
 pub mod conversation;
 mod run;
 
 // The calls of a reply.
-mod admission;
-mod approval;
-mod approval_gate;
-mod artifacts;
-mod ask_caller;
-mod attempt;
-mod browser;
-mod caller_tools;
-mod host_tools;
-pub mod load_skill;
-mod memory;
+pub mod calls;
 mod orchestrator;
-pub mod policy;
-mod project;
 mod ready_call;
 mod sub_agents;
 mod workspace;
@@ -56,12 +45,12 @@ pub use ready_call::Reply;
 pub use sub_agents::slots::SubAgentSlots;
 pub use workspace::sandbox::SandboxClient;
 
+use calls::policy::Policy;
 use longhaul_llm::{Message, health::Route};
 use longhaul_sdk::{AgentConfig, Failure};
 use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
 use longhaul_store::catalogue::skills::PinnedSkill;
 use longhaul_tools::Toolbox;
-use policy::Policy;
 use profile::Profile;
 use serde_json::Value;
 use tool_list::ToolList;

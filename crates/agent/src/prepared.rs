@@ -19,12 +19,12 @@ use serde_json::Value;
 
 use super::{
     Agent,
-    policy::Policy,
+    calls::policy::Policy,
+    deps::AgentDeps,
     profile::Own,
     sub_agents::{may_have, with_collect},
     tool_list::{Offer, PinnedTools, Task, ToolList},
 };
-use crate::deps::AgentDeps;
 
 /// Prepares the agent of `claimed`; `recorded` is the tool list that an earlier attempt recorded, if any.
 ///

@@ -16,8 +16,7 @@ use super::{
 };
 use crate::{
     Agent,
-    admission::may_start_early,
-    artifacts::ArtifactKeeper,
+    calls::{admission::may_start_early, artifacts::ArtifactKeeper},
     journal::{Answered, RanAs, Recalled, Writer, call_key},
     profile::{CallPosition, Unreadable},
     ready_call::{ReadyCall, Reply},

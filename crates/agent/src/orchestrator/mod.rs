@@ -34,19 +34,21 @@ use self::{
     schedule::{Command, Event, Schedule},
     scheduled_call::{Fate, Unrun},
 };
-use super::{
+use crate::{
     Agent,
-    admission::admit,
-    approval_gate::{self, ApprovalGate},
     attempt::Attempt,
-    browser::AttemptBrowser,
-    host_tools,
+    calls::{
+        admission::admit,
+        approval_gate::{self, ApprovalGate},
+        browser::AttemptBrowser,
+        host_tools,
+    },
     journal::{Answered, CompletedCall, Journal, PendingTurn, Stage, State, Turn, detached_key},
+    probe::Point,
     ready_call::{Admission, HostToolAnswer, ReadyCall, Reply},
     tool_list::{OUTPUT, Offer},
     workspace::Workspace,
 };
-use crate::probe::Point;
 
 /// A reply of the model and its calls, until each has its result.
 pub(crate) struct Tick<'a> {

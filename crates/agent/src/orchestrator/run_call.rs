@@ -9,8 +9,10 @@ use tracing::{Instrument, Span};
 
 use super::Tick;
 use crate::{
-    artifacts::ArtifactKeeper,
-    browser::{self, BrowserTurn},
+    calls::{
+        artifacts::ArtifactKeeper,
+        browser::{self, BrowserTurn},
+    },
     journal::CompletedCall,
     ready_call::ReadyCall,
     workspace::WorkspaceTurn,

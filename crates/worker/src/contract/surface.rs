@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_agent::{
     Agent, Reply,
-    policy::Policy,
+    calls::policy::Policy,
     profile::{CallPosition, Profile, Retrieved, Unreadable},
     tool_list::{PinnedTools, Task, ToolList},
 };

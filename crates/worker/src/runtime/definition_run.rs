@@ -7,10 +7,10 @@ use std::{
 
 use longhaul_agent::{
     Agent, Attempt,
+    calls::load_skill,
     conversation::JournaledConversation,
     defaults::with_defaults,
     journal::Journal,
-    load_skill,
     prepared::{overrides, prepare, refuse_servers},
     prompt::render,
     tool_list::PinnedTools,

@@ -7,8 +7,9 @@
 use longhaul_sdk::Step;
 use longhaul_shared::domain::ToolCall;
 
-use super::{
-    Agent, approval,
+use super::approval;
+use crate::{
+    Agent,
     journal::Writer,
     ready_call::{Admission, ReadyCall},
 };

@@ -15,7 +15,7 @@ use longhaul_store::{
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
+use crate::{
     Agent,
     indent::indented,
     journal::{Writer, from_store},
@@ -42,7 +42,7 @@ struct RecallArguments {
 impl Writer {
     /// The newest episodes, and memories that fit `message`, within the limits of `spec`. What is returned is noted as
     /// recalled.
-    pub(super) async fn recall_for(
+    pub(crate) async fn recall_for(
         &self,
         spec: &MemorySpec,
         place: &MemoryPlace,

@@ -12,10 +12,10 @@ use longhaul_sdk::Step;
 use longhaul_store::memory::MemoryPlace;
 use longhaul_tools::HostTool;
 
-use super::{
-    Agent, ask_caller, caller_tools,
+use super::{ask_caller, caller_tools, load_skill, memory, plan_project};
+use crate::{
+    Agent,
     journal::Writer,
-    load_skill, memory, project,
     ready_call::{HostToolAnswer, ReadyCall},
     sub_agents::{collect, spawn},
 };
@@ -41,7 +41,7 @@ pub(crate) async fn call(
         Some(HostTool::CollectSubAgents) => collect::call(agent, journal, call).await.map(Some),
         Some(HostTool::Remember) => memory::remember(agent, journal, memory, call).await.map(Some),
         Some(HostTool::Recall) => Box::pin(memory::recall(agent, journal, memory, call)).await.map(Some),
-        Some(HostTool::PlanProject) => Box::pin(project::plan(agent, journal, call)).await.map(Some),
+        Some(HostTool::PlanProject) => Box::pin(plan_project::call(agent, journal, call)).await.map(Some),
         Some(HostTool::LoadSkill) => {
             let is_present = |heading: &str| said.clone().any(|message| load_skill::is_load(message, heading));
             load_skill::call(agent, journal, call, is_present).await.map(Some)

@@ -9,7 +9,7 @@ use longhaul_shared::domain::{CallError, CallErrorKind, cut, requirements::LOAD_
 use longhaul_store::{catalogue::skills::PinnedSkill, database::retry::patiently};
 use serde_json::Value;
 
-use super::{
+use crate::{
     Agent,
     journal::{Writer, from_store},
     ready_call::{HostToolAnswer, ReadyCall},

@@ -12,7 +12,7 @@ use longhaul_sdk::Step;
 use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason};
 use serde_json::{Value, json};
 
-use super::{
+use crate::{
     Agent,
     journal::{Wanted, Writer},
     messages::hash_parts,
@@ -21,7 +21,7 @@ use super::{
 
 /// State of a gate.
 #[derive(Debug)]
-pub(super) enum ApprovalGate {
+pub(crate) enum ApprovalGate {
     /// Approved, with this value.
     Open(Value),
     /// Not decided yet.
@@ -34,7 +34,7 @@ pub(super) enum ApprovalGate {
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn ask(agent: &Agent, journal: &mut Writer, call: &ToolCall, path: &Path) -> Step<ApprovalGate> {
+pub(crate) async fn ask(agent: &Agent, journal: &mut Writer, call: &ToolCall, path: &Path) -> Step<ApprovalGate> {
     let name = path.to_string();
     let key = hash_parts(&[b"gate", name.as_bytes()]);
     let request = match journal.requests_of_call(RequestKind::Approval, &key).await?.pop() {

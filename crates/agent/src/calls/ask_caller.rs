@@ -10,7 +10,7 @@ use longhaul_shared::{
 };
 use serde_json::Value;
 
-use super::{
+use crate::{
     Agent,
     journal::{Wanted, Writer},
     ready_call::{HostToolAnswer, ReadyCall, Waiting},

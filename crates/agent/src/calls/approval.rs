@@ -17,7 +17,7 @@ use longhaul_store::human_requests::HumanRequest;
 use longhaul_tools::HostTool;
 use serde_json::Value;
 
-use super::{
+use crate::{
     Agent,
     journal::{Wanted, Writer},
     ready_call::{Admission, ReadyCall, Waiting},

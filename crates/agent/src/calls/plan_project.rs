@@ -8,7 +8,7 @@ use longhaul_store::{
 };
 use serde_json::json;
 
-use super::{
+use crate::{
     Agent,
     journal::{Writer, from_store},
     ready_call::{HostToolAnswer, ReadyCall},
@@ -18,7 +18,7 @@ use super::{
 ///
 /// # Errors
 /// An interrupt, or a failure of the store.
-pub(super) async fn plan(agent: &Agent, journal: &Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
+pub(super) async fn call(agent: &Agent, journal: &Writer, call: &ReadyCall) -> Step<HostToolAnswer> {
     let refuse = |kind, reason: String| Ok(call.refused(&agent.toolbox, &CallError::new(kind, reason)));
     let mut arguments = call.arguments.clone();
     let seen = arguments.as_object_mut().and_then(|members| members.remove("version")).and_then(|seen| seen.as_i64());

@@ -7,7 +7,7 @@ use longhaul_sdk::{Failure, FailureCode, Step, spec::CallerToolSpec};
 use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason};
 use serde_json::Value;
 
-use super::{
+use crate::{
     Agent,
     journal::{Wanted, Writer},
     ready_call::{HostToolAnswer, ReadyCall, Waiting},
