@@ -15,8 +15,8 @@ use longhaul_store::Store;
 use longhaul_tools::ToolSources;
 
 use super::{
-    orchestrator::permits::CallPermits, prepared_agents::PreparedAgents, probe::Probe,
-    sub_agents::slots::SubAgentSlots, workspace::sandbox::SandboxClient,
+    orchestrator::permits::CallPermits, prepare::cache::PreparedAgents, probe::Probe, sub_agents::slots::SubAgentSlots,
+    workspace::sandbox::SandboxClient,
 };
 
 /// Dependencies of the agent loop and its journal.

@@ -1,7 +1,7 @@
 //! The agent: its loop, on one page in `run.rs`, and everything that the loop asks.
 //!
 //! A definition asks its agent through a [`conversation`]. The loop takes turns: `orchestrator` runs the calls of a
-//! reply, and the [`journal`] replays a recorded step or executes and records it. A [`profile::Profile`] answers where
+//! reply, and the [`journal`] replays a recorded step or executes and records it. A [`Profile`] answers where
 //! the surfaces differ that an agent runs for. The crate writes under a lease that it is given ([`lease`]); it claims
 //! nothing and ends no lease.
 
@@ -26,21 +26,16 @@ pub mod probe;
 pub mod suspects;
 
 // Before the first turn.
-pub mod defaults;
 pub mod deps;
 mod indent;
-pub mod prepared;
-mod prepared_agents;
-pub mod profile;
-pub mod prompt;
-pub mod tool_list;
+pub mod prepare;
 
 // Verdicts on answers.
 pub mod validators;
 
 pub use attempt::Attempt;
 pub use orchestrator::permits::CallPermits;
-pub use prepared_agents::PreparedAgents;
+pub use prepare::cache::PreparedAgents;
 pub use ready_call::Reply;
 pub use sub_agents::slots::SubAgentSlots;
 pub use workspace::sandbox::SandboxClient;
@@ -51,9 +46,8 @@ use longhaul_sdk::{AgentConfig, Failure};
 use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
 use longhaul_store::catalogue::skills::PinnedSkill;
 use longhaul_tools::Toolbox;
-use profile::Profile;
+use prepare::{profile::Profile, tool_list::ToolList};
 use serde_json::Value;
-use tool_list::ToolList;
 
 /// An agent, prepared for the attempts that run it.
 pub struct Agent {

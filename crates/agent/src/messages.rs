@@ -7,7 +7,7 @@ use longhaul_llm::Message;
 use longhaul_store::{history::journal::Hash, sessions::ERASED};
 use sha2::{Digest, Sha256};
 
-use super::tool_list::Offer;
+use super::prepare::tool_list::Offer;
 
 /// Divisor of the window: the tail kept by a compression fills at most a third, the rest is room to continue.
 const TAIL_SHARE: u64 = 3;

@@ -22,7 +22,7 @@ use longhaul_store::{
 use serde_json::{Value, json};
 
 use super::{Agent, Journal, Writer, from_store};
-use crate::{ready_call::Waiting, tool_list::Offer};
+use crate::{prepare::tool_list::Offer, ready_call::Waiting};
 
 /// Reply tokens counted for rate limits if the agent sets no `max_output_tokens`.
 pub(super) const REPLY_TOKENS: u64 = 4_096;

@@ -4,7 +4,7 @@ use longhaul_sdk::{FailureCode, Step};
 use longhaul_shared::domain::ToolCall;
 
 use super::{Agent, Journal, call_record::Answered};
-use crate::tool_list::Offer;
+use crate::prepare::tool_list::Offer;
 
 impl Journal {
     /// The tools of the next turn: all, or on the last turn the output tool alone. Warns the model on the turn

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     messages::hash_parts,
-    tool_list::{Offer, PinnedTools},
+    prepare::tool_list::{Offer, PinnedTools},
 };
 
 /// Body of a prompt step.

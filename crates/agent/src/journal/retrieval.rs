@@ -13,7 +13,7 @@ use super::{
     progress::{Stage, State},
     read_body,
 };
-use crate::{messages::hash_parts, profile::Retrieved};
+use crate::{messages::hash_parts, prepare::profile::Retrieved};
 
 /// Body of a retrieval step.
 #[derive(Debug, Serialize, Deserialize)]

@@ -32,7 +32,7 @@ use super::{
     reply_so_far::ReplySoFar,
     turn_body::{BegunTurnBody, EMPTY_NOTICE, TurnBody},
 };
-use crate::{messages::hash_parts, probe::Point, tool_list::Offer};
+use crate::{messages::hash_parts, prepare::tool_list::Offer, probe::Point};
 
 /// A model reply, as the loop needs it.
 #[derive(Debug, Clone)]

@@ -18,9 +18,11 @@ use crate::{
     Agent,
     calls::{admission::may_start_early, artifacts::ArtifactKeeper},
     journal::{Answered, RanAs, Recalled, Writer, call_key},
-    profile::{CallPosition, Unreadable},
+    prepare::{
+        profile::{CallPosition, Unreadable},
+        tool_list::{Offer, SUBMIT_OUTPUT},
+    },
     ready_call::{ReadyCall, Reply},
-    tool_list::{Offer, SUBMIT_OUTPUT},
 };
 
 /// A call of the reply.

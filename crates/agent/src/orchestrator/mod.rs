@@ -44,9 +44,9 @@ use crate::{
         host_tools,
     },
     journal::{Answered, CompletedCall, Journal, PendingTurn, Stage, State, Turn, detached_key},
+    prepare::tool_list::{OUTPUT, Offer},
     probe::Point,
     ready_call::{Admission, HostToolAnswer, ReadyCall, Reply},
-    tool_list::{OUTPUT, Offer},
     workspace::Workspace,
 };
 

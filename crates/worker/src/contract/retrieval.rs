@@ -3,7 +3,7 @@
 //! Bindings come from the snapshot. The search, its records and its failures are in
 //! `longhaul_retrieval`.
 
-use longhaul_agent::profile::Retrieved;
+use longhaul_agent::prepare::profile::Retrieved;
 use longhaul_contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime};
 use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
 use longhaul_sdk::Failure;

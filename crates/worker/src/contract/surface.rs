@@ -6,8 +6,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use longhaul_agent::{
     Agent, Reply,
     calls::policy::Policy,
-    profile::{CallPosition, Profile, Retrieved, Unreadable},
-    tool_list::{PinnedTools, Task, ToolList},
+    prepare::{
+        profile::{CallPosition, Profile, Retrieved, Unreadable},
+        tool_list::{PinnedTools, Task, ToolList},
+    },
 };
 use longhaul_contract::{ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport};
 use longhaul_llm::{Message, ModelError};

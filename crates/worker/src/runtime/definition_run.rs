@@ -9,11 +9,13 @@ use longhaul_agent::{
     Agent, Attempt,
     calls::load_skill,
     conversation::JournaledConversation,
-    defaults::with_defaults,
     journal::Journal,
-    prepared::{overrides, prepare, refuse_servers},
-    prompt::render,
-    tool_list::PinnedTools,
+    prepare::{
+        agent::{overrides, prepare, refuse_servers},
+        defaults::with_defaults,
+        prompt::render,
+        tool_list::PinnedTools,
+    },
     validators::{effective_validators, is_built_in, with_output_schema},
 };
 use longhaul_references::instructions;

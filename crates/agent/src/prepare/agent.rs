@@ -18,12 +18,14 @@ use longhaul_tools::{AllowedNetworks, Toolbox};
 use serde_json::Value;
 
 use super::{
+    profile::Own,
+    tool_list::{Offer, PinnedTools, Task, ToolList},
+};
+use crate::{
     Agent,
     calls::policy::Policy,
     deps::AgentDeps,
-    profile::Own,
     sub_agents::{may_have, with_collect},
-    tool_list::{Offer, PinnedTools, Task, ToolList},
 };
 
 /// Prepares the agent of `claimed`; `recorded` is the tool list that an earlier attempt recorded, if any.

@@ -6,7 +6,7 @@ use longhaul_sdk::ConfigType;
 use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId};
 use quick_cache::sync::Cache;
 
-use super::Agent;
+use crate::Agent;
 
 /// Maximum cached agents.
 const MAX_AGENTS: usize = 1_000;

@@ -11,7 +11,7 @@ use longhaul_shared::domain::{
 };
 use serde_json::Value;
 
-use super::ready_call::Reply;
+use crate::ready_call::Reply;
 
 /// Surface that an agent runs for, chosen once, when the agent is prepared. The loop asks it where surfaces differ;
 /// the defaults are Longhaul's own API.
