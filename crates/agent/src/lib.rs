@@ -21,9 +21,7 @@ mod workspace;
 pub mod journal;
 pub mod lease;
 mod messages;
-pub mod moment;
 pub mod probe;
-pub mod suspects;
 
 // Before the first turn.
 pub mod deps;

@@ -18,7 +18,11 @@ use serde_json::Value;
 
 use super::{call_record::Intent, corrupt, counters::Counters, reply_so_far::ReplySoFar, secrets::ToolSecrets};
 use crate::{
-    deps::AgentDeps, lease::AttemptControl, messages::hash_parts, probe::Point, ready_call::Waiting, suspects,
+    deps::AgentDeps,
+    lease::{AttemptControl, suspects},
+    messages::hash_parts,
+    probe::Point,
+    ready_call::Waiting,
 };
 
 /// An execution's tenant, queue and tree.

@@ -12,9 +12,8 @@ use futures::FutureExt;
 use longhaul_agent::{
     Attempt,
     journal::{ExecutionScope, Writer, from_store},
-    lease::AttemptControl,
+    lease::{AttemptControl, suspects},
     probe::Point,
-    suspects,
 };
 use longhaul_sdk::{ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError};
 use longhaul_shared::{domain::RetryPolicy, telemetry::metrics};

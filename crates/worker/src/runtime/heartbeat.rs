@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_agent::{lease::WorkerLease, moment::Moment};
+use longhaul_agent::lease::{WorkerLease, moment::Moment};
 use longhaul_shared::{domain::WorkerId, memory::resident};
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use tokio_util::sync::CancellationToken;

@@ -120,7 +120,7 @@ impl HeldLeases {
 mod tests {
     use std::time::Duration;
 
-    use longhaul_agent::moment::Moment;
+    use longhaul_agent::lease::moment::Moment;
     use uuid::Uuid;
 
     use super::*;

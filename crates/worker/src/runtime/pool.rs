@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use longhaul_agent::{lease::WorkerLease, moment::Moment};
+use longhaul_agent::lease::{WorkerLease, moment::Moment};
 use longhaul_llm::health;
 use longhaul_queue::QueueOptions;
 use longhaul_sdk::Interrupt;

@@ -10,7 +10,7 @@ use longhaul_shared::{
 };
 use longhaul_store::{Store, database::retry::patiently};
 
-use super::lease::AttemptControl;
+use super::AttemptControl;
 
 /// Maximum wait for the note. Without it, the journal's last step shows where the execution was.
 const NOTE_LIMIT: Duration = Duration::from_secs(2);

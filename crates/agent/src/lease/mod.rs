@@ -5,6 +5,9 @@
 //! down, or this process was paused), so nothing is launched until a renewal succeeds. A stale lease recovers, a
 //! lost one does not (core-rules 2, 4).
 
+pub mod moment;
+pub mod suspects;
+
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
@@ -18,7 +21,7 @@ use longhaul_shared::domain::LeaseToken;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::moment::Moment;
+use self::moment::Moment;
 
 /// The lease of one worker identity, as this process knows it.
 #[derive(Debug)]
