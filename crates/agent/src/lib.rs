@@ -1,9 +1,9 @@
 //! The agent: its loop, on one page in `run.rs`, and everything that the loop asks.
 //!
-//! A definition asks its agent through a [`conversation`]. The loop takes turns: `orchestrator` runs the calls of a
-//! reply, and the [`journal`] replays a recorded step or executes and records it. A [`Profile`] answers where
-//! the surfaces differ that an agent runs for. The crate writes under a lease that it is given ([`lease`]); it claims
-//! nothing and ends no lease.
+//! A definition asks its agent through a [`conversation`]. The loop takes turns over an [`Attempt`]: `orchestrator`
+//! runs the calls of a reply, and the [`journal`] replays a recorded step or executes and records it. A [`Profile`]
+//! answers where the surfaces differ that an agent runs for. The crate writes under a lease that it is given
+//! ([`lease`]); it claims nothing and ends no lease.
 
 // The loop.
 mod attempt;

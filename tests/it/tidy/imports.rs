@@ -1,6 +1,5 @@
-//! Imports between the files of a crate: two files never import each other, unless the header of one says why in
-//! a sentence that begins with "In a circle with `<file>`:". Of more than [`MAX_CIRCLE`] files, each never leads to each
-//! other.
+//! Imports between the files of a crate: two files never import each other, unless the header of one says why in a
+//! sentence that begins with "In a circle with `<file>`:". No circle has more than [`MAX_CIRCLE`] files.
 //!
 //! The page of a folder (`mod.rs`, `lib.rs`) declares the files of the folder, which may use what it holds for all of
 //! them: imports between them close no circle. A name that a page exports belongs to the file that defines it. Tests do

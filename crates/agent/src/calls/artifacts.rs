@@ -26,7 +26,7 @@ pub(crate) struct ArtifactKeeper {
 }
 
 impl ArtifactKeeper {
-    /// Keeps under the lease of `writer`.
+    /// A keeper under the lease of `writer`.
     pub(crate) fn of(writer: &Writer) -> Self {
         Self { deps: writer.deps.clone(), tenant: writer.scope.tenant, lease: writer.held_lease() }
     }

@@ -1,6 +1,6 @@
-//! The calls of a reply once nothing blocks them any more: the policy and the people that admit them, the tools that the
-//! loop answers itself, and the browser and files that others work on. `orchestrator` decides when, `ready_call.rs` has
-//! what the journal shares with this folder.
+//! The calls of a reply once nothing blocks them any more: the policy and the people that admit them, the tools that
+//! the loop answers itself, and the browser and files that others work on. `orchestrator` decides when, `ready_call.rs`
+//! has what the journal shares with this folder.
 
 // Admission.
 pub(crate) mod admission;

@@ -18,7 +18,7 @@ const REPEATS_ALLOWED: u32 = 5;
 /// Maximum call names in a failure's ledger.
 const MAX_LEDGER_CALLS: usize = 20;
 
-/// As JSON they are the ledger of a failure.
+/// Counters of a run. As JSON they are the ledger of a failure.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Counters {
     turns: u32,

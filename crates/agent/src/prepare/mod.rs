@@ -1,5 +1,5 @@
-//! Before the first turn: an agent is prepared from its pinned versions, with the surface that it runs for, its tools as
-//! the model sees them, its prompt and the defaults of its input.
+//! Before the first turn: an agent is prepared from its pinned versions, with the surface that it runs for, its tools
+//! as the model sees them, its prompt and the defaults of its input.
 
 pub mod agent;
 pub(crate) mod cache;
