@@ -9,7 +9,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 
-use super::wire::tool_use;
+use super::content::tool_use;
 use crate::{
     FinishReason, ModelError, NativeBlocks, NativeFormat, Usage, calls::CallIds, lenient::Members, reader::malformed,
     reply::FinishedReply, wire_text::WireText,

@@ -11,23 +11,8 @@
 //!
 //! They depend on the request alone, so a repeated request has the same bytes. Prompts below the model's minimum are
 //! not cached; the API ignores the marks.
-//!
-//! In a circle with `wire.rs`: a block on the wire holds the mark that this file sets on it.
 
-use serde::Serialize;
-
-use super::wire::{WireConversation, WireMessage};
-
-/// Mark of a block through which the prompt is cached, for five minutes after the last use.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct CacheControl {
-    #[serde(rename = "type")]
-    kind: &'static str,
-}
-
-impl CacheControl {
-    pub(super) const EPHEMERAL: Self = Self { kind: "ephemeral" };
-}
+use super::content::{WireConversation, WireMessage};
 
 /// Sets marks 2 to 4.
 pub(super) fn mark(wire: &mut WireConversation<'_>) {

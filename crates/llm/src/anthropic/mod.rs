@@ -1,10 +1,11 @@
 //! Anthropic's messages API.
 //!
-//! `wire.rs` writes requests, `breakpoints.rs` marks them for the prompt cache, `stream.rs` assembles replies of the
-//! blocks in `blocks.rs`; this file connects them to the network.
+//! `wire.rs` writes requests with the messages of `content.rs`, `breakpoints.rs` marks them for the prompt cache,
+//! `stream.rs` assembles replies of the blocks in `blocks.rs`; this file connects them to the network.
 
 mod blocks;
 mod breakpoints;
+mod content;
 mod stream;
 #[cfg(test)]
 mod tests;

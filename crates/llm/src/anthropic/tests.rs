@@ -80,7 +80,7 @@ fn a_transcript_has_one_body() {
         Message::user("go on"),
         Message::assistant("done"),
     ];
-    let odd = wire::tool_use(&call("bad id:1", "look", "[1]"));
+    let odd = content::tool_use(&call("bad id:1", "look", "[1]"));
     let id = serde_json::from_str::<Value>(&odd).unwrap()["id"].as_str().unwrap().to_owned();
     let expected = [
         r#"{"model":"m","max_tokens":8192,"system":"be brief","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},"#,
