@@ -9,9 +9,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::account::Account;
@@ -167,7 +168,7 @@ impl Exit {
         // The thread owns the guard handle and ends with the guard, which ends with its server.
         std::thread::Builder::new().name("server-exit".to_owned()).spawn(move || {
             let status = guard.wait().unwrap_or_else(|_| ExitStatus::from_raw(0));
-            *seen.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+            *seen.status.lock() = Some(status);
             seen.changed.notify_all();
             seen.ended.close();
         })?;
@@ -175,9 +176,9 @@ impl Exit {
     }
 
     fn wait(&self, limit: Duration) -> Option<ExitStatus> {
-        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(status, limit, |status| status.is_none());
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let mut status = self.status.lock();
+        self.changed.wait_while_for(&mut status, |status| status.is_none(), limit);
+        *status
     }
 
     /// Resolves when the process has ended. Cancel-safe.

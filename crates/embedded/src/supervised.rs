@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::ServersError;
 use crate::guard::{Guarded, Launch};
@@ -155,7 +157,7 @@ impl PrivateServer {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Option<Guarded>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.running.lock()
     }
 
     fn start(&self) -> Result<(), ServersError> {

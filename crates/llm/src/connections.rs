@@ -8,10 +8,11 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{Client, Version, redirect, retry};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -151,7 +152,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, EndpointClients> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     #[expect(

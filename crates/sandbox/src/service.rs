@@ -3,12 +3,10 @@
 //! Invariant: a tenant without a run starts one beyond the bound: a tenth of it, at least one, is kept for such
 //! tenants.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use longhaul_fairness::{FairShare, Share};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -95,7 +93,7 @@ impl Sandbox {
     /// Waits at most `wait` for the right of the tenant to run something, with a user id.
     pub(crate) async fn turn(&self, tenant: String, wait: Duration) -> Result<Turn, Refused> {
         let share = timeout(wait, self.runs_at_once.take(tenant, 1)).await.ok().flatten().ok_or(Refused::Busy)?;
-        let user = self.users.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let user = self.users.lock().pop();
         Ok(Turn { user, users: Arc::clone(&self.users), _share: share })
     }
 
@@ -159,7 +157,7 @@ pub(crate) struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         // The user id goes back before the share: fields are dropped after this function.
-        let users = &mut self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let users = &mut self.users.lock();
         users.extend(self.user);
     }
 }

@@ -1,8 +1,9 @@
 //! A receiver of webhooks that takes everything and keeps what it was told.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use axum::{Json, Router, extract::State, http::HeaderMap, routing::post};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 use crate::http_server::{HttpServer, Protocol, StartError};
@@ -26,7 +27,7 @@ struct Log(Arc<Mutex<Vec<Told>>>);
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<Told>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -1,9 +1,10 @@
 //! Checks answers against the OpenAPI document, so that it describes every status and every body that a test sees.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use jsonschema::Validator;
+use parking_lot::Mutex;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ fn operation(method: &Method, path: &str) -> Option<&'static Value> {
 }
 
 fn compiled(reference: &str) -> Arc<Validator> {
-    let mut compiled = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut compiled = COMPILED.lock();
     let validator = compiled.entry(reference.to_owned()).or_insert_with(|| {
         let schema = json!({ "$ref": reference, "components": DOCUMENT["components"] });
         Arc::new(jsonschema::validator_for(&schema).unwrap())

@@ -54,7 +54,7 @@ async fn idempotency_key_is_sent_with_the_call() {
         assert_eq!(call(&toolbox, "key", json!({})).await.text, "key-1");
     }
     toolbox.call("mcp__s__key", "", "key-2", Arc::default()).await;
-    let calls: Vec<_> = server.observed.calls.lock().unwrap().clone().into_iter().collect();
+    let calls: Vec<_> = server.observed.calls.lock().clone().into_iter().collect();
     assert_eq!(calls, [("key-1".into(), 2), ("key-2".into(), 1)]);
 }
 
@@ -92,7 +92,7 @@ async fn call_with_invalid_arguments_never_reaches_the_server() {
     let outcome = call(&toolbox, "echo", json!({"text": 7})).await;
     assert_eq!(outcome.error, Some(CallErrorKind::Structural));
     assert!(outcome.text.contains("\"path\":\"/text\""), "{}", outcome.text);
-    assert!(server.observed.calls.lock().unwrap().is_empty());
+    assert!(server.observed.calls.lock().is_empty());
 }
 
 #[tokio::test]
@@ -148,7 +148,7 @@ async fn headers_reach_the_server_with_their_secrets() {
     let agent = http(&server.url(), json!({"headers": {"x-secret": "Bearer env://TOKEN"}}));
     let toolbox = Toolbox::open(&agent, &sources, EVERYWHERE).await.unwrap();
     assert_eq!(call(&toolbox, "echo", json!({"text": "ok"})).await.text, "ok");
-    let seen = server.secrets.lock().unwrap().clone();
+    let seen = server.secrets.lock().clone();
     assert!(!seen.is_empty() && seen.iter().all(|value| *value == format!("Bearer {TOKEN}")), "{seen:?}");
     assert!(!format!("{toolbox:?}{sources:?}").contains(TOKEN));
 }
@@ -232,7 +232,7 @@ async fn status_400_for_lost_session_starts_a_new_one() {
         let server = restarted(server, Some(unknown)).await;
         let outcome = within("the call", SOON, call(&toolbox, "echo", json!({"text": "back"}))).await;
         assert_eq!((outcome.text.as_str(), outcome.error), ("back", None), "{unknown:?}");
-        assert_eq!(server.observed.calls.lock().unwrap()["key-1"], 1);
+        assert_eq!(server.observed.calls.lock()["key-1"], 1);
     }
 }
 

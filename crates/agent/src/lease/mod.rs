@@ -10,7 +10,7 @@ pub mod suspects;
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicI16, Ordering},
     },
     time::Duration,
@@ -18,6 +18,7 @@ use std::{
 
 use longhaul_sdk::{Interrupt, Step};
 use longhaul_shared::domain::LeaseToken;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -44,17 +45,17 @@ impl WorkerLease {
     /// Records a successful renewal that was sent at `asked_at`.
     pub fn renewed(&self, asked_at: Moment, lease: Duration) {
         self.valid_until.send_replace(asked_at + lease);
-        self.steady_since.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(asked_at);
+        self.steady_since.lock().get_or_insert(asked_at);
     }
 
     /// Records a failed renewal.
     pub fn faltered(&self) {
-        *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.steady_since.lock() = None;
     }
 
     /// Time that renewals have gone without a gap. Only a steady worker may declare others dead (core-rules 4).
     pub fn steady_for(&self) -> Duration {
-        let since = *self.steady_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let since = *self.steady_since.lock();
         if self.is_stale() { Duration::ZERO } else { since.map_or(Duration::ZERO, |since| since.elapsed()) }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex as SyncMutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -15,6 +15,7 @@ use longhaul_store::providers::{
     breakers::{Asking, Breaker, ModelKey},
     limits::PublishedLimits,
 };
+use parking_lot::{Mutex as SyncMutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use tokio::sync::{Mutex, Notify, mpsc};
 
@@ -195,11 +196,11 @@ impl Endpoint {
     }
 
     fn published(&self) -> MutexGuard<'_, Option<PublishedLimits>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+        self.published.lock()
     }
 
     fn ramp(&self) -> MutexGuard<'_, Ramp> {
-        self.ramp.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ramp.lock()
     }
 
     /// Begins a call to an endpoint of which no limit is known, or returns the time until one may begin.

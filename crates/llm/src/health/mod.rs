@@ -18,7 +18,7 @@ mod refresh;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -45,6 +45,7 @@ use longhaul_store::{
         limits::{RateLine, Refusal, RefusalCounter},
     },
 };
+use parking_lot::Mutex;
 pub use refresh::{REFRESH_EVERY, watch};
 use uuid::Uuid;
 
@@ -180,7 +181,7 @@ impl Health {
     }
 
     fn endpoint(&self, key: ModelKey) -> Arc<Endpoint> {
-        let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut endpoints = self.endpoints.lock();
         if let Some(endpoint) = endpoints.get(&key) {
             return endpoint.clone();
         }
@@ -343,13 +344,13 @@ impl Health {
     }
 
     fn learn_now(&self, now: DateTime<Utc>) {
-        *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, Instant::now()));
+        *self.clock.lock() = Some((now, Instant::now()));
     }
 
     /// The database's clock, extrapolated from the last refresh.
     async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
         loop {
-            let clock = *self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+            let clock = *self.clock.lock();
             if let Some((now, at)) = clock {
                 return Ok(now + at.elapsed());
             }

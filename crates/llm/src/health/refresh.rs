@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -34,7 +34,7 @@ impl Health {
         self.workers.store(workers, Ordering::Relaxed);
         let known: HashMap<&ModelKey, _> = breakers.iter().map(|breaker| (&breaker.key, breaker)).collect();
         let endpoints: Vec<_> = {
-            let mut endpoints = self.endpoints.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut endpoints = self.endpoints.lock();
             // Insert endpoints not called yet: a first call must find their breaker.
             for breaker in &breakers {
                 if !endpoints.contains_key(&breaker.key) {

@@ -2,7 +2,7 @@
 //! costs. The provider is in this process, so it knows each call.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use longhaul_command::{Context, Exit, output};
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Reply, reply_status};
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -96,7 +97,7 @@ struct Provider {
 
 impl Provider {
     fn lock(shared: &Mutex<Self>) -> MutexGuard<'_, Self> {
-        shared.lock().unwrap_or_else(PoisonError::into_inner)
+        shared.lock()
     }
 
     /// True if a call is served. The bucket of tokens holds a second's worth.

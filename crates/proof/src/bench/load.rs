@@ -1,11 +1,12 @@
 //! Submits in batches, as fast as the API accepts them.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use anyhow::ensure;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -65,7 +66,7 @@ impl Load {
             let (caller, queue) = (environment.caller.clone(), queue.clone());
             submitting.spawn(async move {
                 loop {
-                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                    let next = queue.lock().pop();
                     let Some((from, to)) = next else { return anyhow::Ok(()) };
                     let (path, body) = if self.batch == 1 {
                         ("/v1/executions", request(definition, from))

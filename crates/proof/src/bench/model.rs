@@ -5,7 +5,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use longhaul_testkit::{
     http_server::Protocol,
     model::{Captured, ModelServer, Reply, Switch, reply_bytes, reply_hang_up, reply_status},
 };
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 /// Name of the tool called in the rounds.
@@ -135,7 +136,7 @@ impl Model {
 
     /// Time of the first request of the execution with this input number. Returned once, then forgotten.
     pub(super) fn first_asked(&self, number: u64) -> Option<Instant> {
-        self.seen.first.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
+        self.seen.first.lock().remove(&number)
     }
 }
 
@@ -159,7 +160,7 @@ async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Reply {
     let asked_at = Instant::now();
     seen.requests.fetch_add(1, Ordering::Relaxed);
     if let Some(number) = number(body) {
-        seen.first.lock().unwrap_or_else(PoisonError::into_inner).entry(number).or_insert(asked_at);
+        seen.first.lock().entry(number).or_insert(asked_at);
     }
     let results = count(body, br#""role":"tool""#);
     tokio::time::sleep(answers.delay).await;
@@ -175,7 +176,7 @@ async fn planned(body: &[u8], answers: Answers, seen: &Seen) -> Reply {
 /// The setback of this request; `None` when the execution has had all of them. The warm-up and the measurement use
 /// the same execution numbers, so the count starts again after each end.
 fn setback(body: &[u8], seen: &Seen) -> Option<Reply> {
-    let mut setbacks = seen.setbacks.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut setbacks = seen.setbacks.lock();
     let had = setbacks.entry(number(body)?).or_default();
     let now = *had % (1 + BAD_ANSWERS + 1);
     *had += 1;

@@ -1,9 +1,6 @@
 //! Submits at a steady rate over HTTP, each under an idempotency key and repeated until it is answered.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
@@ -12,6 +9,7 @@ use longhaul_shared::{
     domain::ExecutionId,
     http,
 };
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::{
@@ -55,7 +53,7 @@ pub(super) struct Submits(Arc<Mutex<Vec<Submit>>>);
 
 impl Submits {
     fn lock(&self) -> MutexGuard<'_, Vec<Submit>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// All submits in order of number.

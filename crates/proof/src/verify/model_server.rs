@@ -1,16 +1,14 @@
 //! The model server: chat completions over HTTP that follow a fixed plan, streamed for every other execution. Records
 //! every request with its idempotency key, its process, and the time its answer was complete.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_testkit::{
     http_server::StartError,
     model::{self, Captured, Ev, Reply, Switch, ev_call, ev_text, reply_events, reply_status},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use super::{
@@ -44,7 +42,7 @@ struct Log(Arc<Mutex<Vec<SeenRequest>>>);
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<SeenRequest>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Records that the whole answer was handed to the connection.

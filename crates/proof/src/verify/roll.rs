@@ -1,13 +1,10 @@
 //! Collects the row of every worker before the sweep deletes it, to know which process held a lease.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use longhaul_shared::domain::WorkerId;
 use longhaul_store::{Store, StoreError, proof::audit::AuditedWorker};
+use parking_lot::Mutex;
 use tokio::time::interval;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -27,7 +24,7 @@ struct Seen(Arc<Mutex<HashMap<WorkerId, AuditedWorker>>>);
 impl Seen {
     async fn read(&self, store: &Store) -> Result<(), StoreError> {
         let workers = store.audited_workers().await?;
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(workers.into_iter().map(|one| (one.id, one)));
+        self.0.lock().extend(workers.into_iter().map(|one| (one.id, one)));
         Ok(())
     }
 }
@@ -50,6 +47,6 @@ impl Roll {
     /// Reads once more and returns all workers ever seen.
     pub(super) async fn all(&self, store: &Store) -> Result<HashMap<WorkerId, AuditedWorker>, StoreError> {
         self.seen.read(store).await?;
-        Ok(self.seen.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self.seen.0.lock().clone())
     }
 }

@@ -2,16 +2,14 @@
 //!
 //! The effect happens at the start of a call and the answer comes later, so that faults fall between them.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_testkit::{
     http_server::{HangUp, HttpServer, Protocol, StartError},
     mcp::raw,
 };
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -37,7 +35,7 @@ struct Log(Arc<Mutex<Vec<Effect>>>);
 
 impl Log {
     fn lock(&self) -> MutexGuard<'_, Vec<Effect>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     any::Any,
     collections::VecDeque,
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
@@ -22,6 +22,7 @@ use apalis_core::{
     worker::{builder::WorkerBuilder, context::WorkerContext, ext::parallelize::ParallelizeExt},
 };
 use longhaul_shared::telemetry::metrics;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::OwnedSemaphorePermit,
     task::{
@@ -135,7 +136,7 @@ impl<T> Handover<T> {
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // No critical section can panic midway through a change.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

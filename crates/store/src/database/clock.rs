@@ -3,12 +3,10 @@
 //! The clock is measured again with every batch of submits, so that a process with a wrong clock cannot make ids
 //! outside the partitions (core-rules 15).
 
-use std::sync::{
-    Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicI64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use uuid::{Builder, Uuid};
 
 use longhaul_shared::domain::ExecutionId;
@@ -43,7 +41,7 @@ impl DatabaseClock {
     /// A new id, greater than every earlier one of this process unless the clock goes back.
     pub(crate) fn mint(&self) -> ExecutionId {
         let millis = u64::try_from(self.now().timestamp_millis()).unwrap_or_default();
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         // Twelve bits count within the millisecond, so that a batch keeps its order.
         *last = match *last {
             (at, count) if at == millis && count < 0xfff => (at, count + 1),

@@ -1,10 +1,8 @@
 //! Ages at which connections are no longer used as they are.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
@@ -23,12 +21,12 @@ static DISTRUSTED: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Gives up every connection that is open now, such as those to a demoted primary (core-rules 20).
 pub(crate) fn distrust_connections() {
-    *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    *DISTRUSTED.lock() = Some(Instant::now());
 }
 
 /// Returns true if a connection of this age was open when a statement was refused.
 fn is_distrusted(age: Duration) -> bool {
-    let refused_at = *DISTRUSTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let refused_at = *DISTRUSTED.lock();
     refused_at.is_some_and(|at| at.elapsed() <= age)
 }
 

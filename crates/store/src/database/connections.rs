@@ -7,10 +7,11 @@
 
 use std::{
     ops::{Deref, DerefMut},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use sqlx::{
     Connection, PgConnection,
     postgres::{PgDatabaseError, PgSeverity},
@@ -109,7 +110,7 @@ impl Connections {
 
 impl Shared {
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

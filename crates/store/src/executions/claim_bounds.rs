@@ -3,12 +3,13 @@
 use std::{
     collections::{BTreeMap, HashSet},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::claimed::{ClaimRow, Lane};
@@ -74,7 +75,7 @@ impl ClaimBounds {
     pub(super) fn remember(&self, rows: &[ClaimRow]) {
         let tenants: HashSet<Uuid> = rows.iter().map(|row| row.tenant_id).collect();
         self.spread.store(tenants.len(), Ordering::Relaxed);
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock();
         for row in rows.iter().filter(|row| row.lane == Lane::Normal as i16 && row.is_new) {
             let line = (row.queue.clone(), row.serve_key.clone(), row.tenant_id);
             if lines.len() < MAX_KNOWN || lines.contains_key(&line) {
@@ -163,7 +164,7 @@ impl ClaimScan {
             usage: bounds.shares.usage(),
             usual: bounds.shares.one_more(),
         };
-        let mut remembered = bounds.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = bounds.lines.lock();
         remembered.retain(|_, (_, since)| since.elapsed() < LOW_BOUND_LIFE);
         for (queue, serve_key) in request.lists() {
             let named = || (queue.clone(), serve_key.clone());

@@ -8,10 +8,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -119,8 +120,8 @@ impl Default for Shares {
 }
 
 impl TenantShares {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Shares> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shares> {
+        self.shares.lock()
     }
 
     /// Counts a permit of this process as held by `tenant`.

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -15,6 +15,7 @@ use axum::{
     middleware,
     response::IntoResponse,
 };
+use parking_lot::Mutex;
 use rmcp::transport::streamable_http_server::{
     StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
 };
@@ -70,7 +71,7 @@ impl HttpMcp {
         let seen = Arc::clone(&secrets);
         let record = middleware::from_fn(move |request: Request, next: middleware::Next| {
             let header = request.headers().get("x-secret").and_then(|value| Some(value.to_str().ok()?.to_owned()));
-            seen.lock().unwrap_or_else(PoisonError::into_inner).extend(header);
+            seen.lock().extend(header);
             async move {
                 let answer = next.run(request).await;
                 match unknown_session.filter(|_| answer.status() == StatusCode::NOT_FOUND) {

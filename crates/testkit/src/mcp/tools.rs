@@ -5,11 +5,12 @@ use std::{
     collections::BTreeMap,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -91,7 +92,7 @@ impl ServerHandler for TestMcp {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let key = context.meta.0.0.get("idempotencyKey").and_then(Value::as_str).unwrap_or("none").to_owned();
-        *self.0.calls.lock().unwrap_or_else(PoisonError::into_inner).entry(key.clone()).or_default() += 1;
+        *self.0.calls.lock().entry(key.clone()).or_default() += 1;
         let args = Value::Object(request.arguments.unwrap_or_default());
         let argument = |name: &str| args[name].as_str().unwrap_or_default();
         let text = |text: String| Ok(CallToolResult::success(vec![ContentBlock::text(text)]).into());

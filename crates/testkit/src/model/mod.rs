@@ -13,7 +13,7 @@ mod validate;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use axum::{
@@ -28,6 +28,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 pub use self::{
@@ -69,7 +70,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -6,10 +6,11 @@ use std::{
     io,
     net::SocketAddr,
     pin::pin,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
 };
 
 use longhaul_queue::disturb::PopAnswers;
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{
@@ -21,7 +22,7 @@ use tokio::{
     time::sleep,
 };
 
-use super::{Flow, Order, Shared, lock};
+use super::{Flow, Order, Shared};
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -75,7 +76,7 @@ async fn accept(listener: Option<&TcpListener>) -> io::Result<(TcpStream, Socket
 async fn carry(client: TcpStream, from: SocketAddr, shared: Arc<Shared>) -> io::Result<()> {
     let mut stranding = shared.stranding.subscribe();
     shared.passable().await;
-    let upstream = *lock(&shared.upstream);
+    let upstream = *shared.upstream.lock();
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -113,10 +114,10 @@ async fn carry_requests(
         shared.passable().await;
         shared.sent.fetch_add(1, Ordering::Relaxed);
         // Before the request goes out, so that its reply cannot slip by.
-        if let Some(plan) = lock(&shared.plan).as_mut() {
+        if let Some(plan) = shared.plan.lock().as_mut() {
             plan.asked(connection, &mut tail, &chunk[..read]);
         }
-        lock(pops).asked(&chunk[..read]);
+        pops.lock().asked(&chunk[..read]);
         to.write_all(&chunk[..read]).await?;
     }
 }
@@ -136,7 +137,7 @@ async fn carry_replies(
             return to.shutdown().await;
         }
         shared.passable().await;
-        let due = lock(&shared.plan).take_if(|plan| plan.is_due(connection, &mut tail, &chunk[..read]));
+        let due = shared.plan.lock().take_if(|plan| plan.is_due(connection, &mut tail, &chunk[..read]));
         if let Some(plan) = due {
             plan.perform().await?;
         }
@@ -165,7 +166,7 @@ impl Shared {
         if self.to_lose.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
             return Err(io::Error::other("one of the replies to lose"));
         }
-        let mut pops = lock(pops);
+        let mut pops = pops.lock();
         if !self.loses_wakeups.load(Ordering::Relaxed) && !pops.is_incomplete() {
             return Ok(Cow::Borrowed(bytes));
         }

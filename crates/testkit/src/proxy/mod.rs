@@ -8,13 +8,14 @@ use std::{
     io,
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use longhaul_embedded::free_port;
+use parking_lot::Mutex;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot, watch},
@@ -168,7 +169,7 @@ impl FaultProxy {
 
     /// Sends new connections to `upstream`; existing ones stay where they are.
     pub fn set_upstream(&self, upstream: SocketAddr) {
-        *lock(&self.shared.upstream) = upstream;
+        *self.shared.upstream.lock() = upstream;
     }
 
     /// Discards the next `replies` replies, each with its connection: the server has done the work, and the client
@@ -213,7 +214,7 @@ impl FaultProxy {
 
     fn plan(&self, request: Vec<u8>, reply: Vec<u8>, then: Then) -> oneshot::Receiver<()> {
         let (plan, seen) = Plan::new(request, reply, then);
-        *lock(&self.shared.plan) = Some(plan);
+        *self.shared.plan.lock() = Some(plan);
         seen
     }
 
@@ -223,8 +224,4 @@ impl FaultProxy {
         let _ = self.orders.send((order, done)).await;
         confirmed.await.unwrap_or(Ok(()))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -8,13 +8,14 @@ use std::{
     collections::HashMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use longhaul_sdk::spec::McpServerSpec;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -169,7 +170,7 @@ impl McpPool {
 
     /// Starts the task that closes idle connections, unless it runs. The task ends with the pool.
     fn start_sweep(&self) {
-        let mut sweep = self.0.sweep.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sweep = self.0.sweep.lock();
         if sweep.is_some() {
             return;
         }
@@ -190,7 +191,7 @@ impl McpPool {
 
 impl Shared {
     fn slots(&self) -> MutexGuard<'_, HashMap<SlotKey, Arc<ConnectionSlot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     fn take_idle(&self) -> Vec<Arc<ConnectionSlot>> {
@@ -203,11 +204,11 @@ impl Shared {
 
 impl ConnectionSlot {
     fn touch(&self) {
-        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *self.last_used.lock() = Some(Instant::now());
     }
 
     fn last_used(&self) -> Option<Instant> {
-        *self.last_used.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last_used.lock()
     }
 }
 

@@ -1,11 +1,9 @@
 //! Limit of a claim by the state of the process: its memory and its trouble with Postgres.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use longhaul_store::database::outage::{ClaimGate, Trouble};
+use parking_lot::Mutex;
 
 use super::memory::MemoryGate;
 
@@ -45,7 +43,7 @@ impl ClaimLimit {
     }
 
     fn may_probe(&self) -> bool {
-        let mut probed_at = self.probed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut probed_at = self.probed_at.lock();
         let may_probe = probed_at.is_none_or(|at| at.elapsed() >= PROBE_PAUSE);
         if may_probe {
             *probed_at = Some(Instant::now());

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -11,6 +11,7 @@ use std::{
 use longhaul_agent::lease::{AttemptControl, WorkerLease};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::domain::{ExecutionId, LeaseToken};
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum suspects held at a time, so that the one that kills takes few others along (core-rules 5).
@@ -112,7 +113,7 @@ impl HeldLeases {
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
         // Every use makes one change to one collection, so a panic leaves no partial update.
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock()
     }
 }
 

@@ -1,12 +1,10 @@
 //! Memory of the process: over its limit the worker stops claiming (core-rules 5); heartbeats publish it for
 //! reports on deaths.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use longhaul_shared::memory::resident;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Default limit as a fraction of the machine's memory.
 const DEFAULT_SHARE: (u64, u64) = (3, 4);
@@ -64,7 +62,7 @@ impl MemoryGate {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Reading>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last.lock()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -14,6 +14,7 @@ use longhaul_shared::domain::{
     requirements::{is_met, is_other_build},
 };
 use longhaul_store::{Store, StoreError};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::build;
 
@@ -65,7 +66,7 @@ impl Serves {
     }
 
     fn lock(&self) -> MutexGuard<'_, SatisfiedKeys> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     /// Reads the serve keys. Returns true if the satisfied ones changed.

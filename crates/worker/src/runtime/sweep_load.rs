@@ -1,15 +1,12 @@
 //! The sweeps of many workers in one process, for `longhaul bench sweep`: the looks that each worker makes every tick,
 //! and the duties that they take.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use longhaul_llm::health;
 use longhaul_shared::config::WorkerConfig;
 use longhaul_store::StoreError;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{
     task::JoinSet,
@@ -68,7 +65,7 @@ impl SweepLoad {
     /// The counts until now.
     #[must_use]
     pub fn counts(&self) -> SweepCounts {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().clone()
     }
 }
 
@@ -99,7 +96,7 @@ impl Duties {
     /// # Errors
     /// Postgres is unavailable, the duty failed, or there is none of this name.
     pub async fn run(&self, name: &str) -> Result<(), StoreError> {
-        let told = || self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = || self.told.lock();
         let before = told().get(name).cloned().unwrap_or_default();
         if let Some(next) = self.sweeper.run_one(name, before).await? {
             told().insert(name.to_owned(), next);
@@ -123,7 +120,7 @@ impl Ticks {
         loop {
             tick.tick().await;
             let looked = look().await;
-            counts.lock().unwrap_or_else(PoisonError::into_inner).add(looked);
+            counts.lock().add(looked);
         }
     }
 }

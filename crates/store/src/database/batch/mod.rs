@@ -8,12 +8,13 @@
 use std::{
     future::Future,
     sync::{
-        Arc, Mutex as StdMutex, MutexGuard as StdMutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
+use parking_lot::{Mutex as StdMutex, MutexGuard as StdMutexGuard};
 use tokio::{
     sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
     time::{Instant, sleep, timeout, timeout_at},
@@ -186,7 +187,7 @@ impl Turns {
     }
 
     fn taken_at(&self) -> StdMutexGuard<'_, Instant> {
-        self.taken_at.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken_at.lock()
     }
 }
 
