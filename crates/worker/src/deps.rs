@@ -1,9 +1,6 @@
 //! Dependencies that all attempts of a worker share.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use longhaul_agent::{deps::AgentDeps, probe::Probe, validators::ValidatorRegistry};
 use longhaul_llm::health::Health;
@@ -18,6 +15,7 @@ use longhaul_store::{
     catalogue::definitions::PinnedVersions,
     fleet::{lease_writer::LeaseWriter, shares::TenantShares},
 };
+use quick_cache::sync::Cache;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -68,8 +66,14 @@ pub(crate) struct AttemptDeps {
 }
 
 /// Bounded cache of definition and agent versions by id.
-#[derive(Debug, Default)]
-pub(crate) struct Versions(Mutex<HashMap<(DefinitionVersionId, AgentVersionId), Arc<PinnedVersions>>>);
+#[derive(Debug)]
+pub(crate) struct Versions(Cache<(DefinitionVersionId, AgentVersionId), Arc<PinnedVersions>>);
+
+impl Default for Versions {
+    fn default() -> Self {
+        Self(Cache::new(MAX_VERSIONS))
+    }
+}
 
 impl Versions {
     pub(crate) async fn get(
@@ -79,15 +83,11 @@ impl Versions {
         agent: AgentVersionId,
     ) -> Result<Arc<PinnedVersions>, StoreError> {
         let key = (definition, agent);
-        if let Some(pinned) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(pinned.clone());
+        if let Some(pinned) = self.0.get(&key) {
+            return Ok(pinned);
         }
         let pinned = Arc::new(Box::pin(store.load_versions(definition, agent)).await?);
-        let mut versions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if versions.len() >= MAX_VERSIONS {
-            versions.clear();
-        }
-        versions.insert(key, pinned.clone());
+        self.0.insert(key, pinned.clone());
         Ok(pinned)
     }
 }

@@ -1,23 +1,20 @@
 //! Functions and filters that scripts have in addition to minijinja's own: parsing text and building replies
 //! (docs/guide/scripted-model.md).
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use longhaul_shared::template::{Engine, held, hold, to_json, value_of, work};
 use minijinja::{
     Error, ErrorKind, State, Value,
     value::{Kwargs, ValueKind, from_args},
 };
+use quick_cache::sync::Cache;
 use regex::{Captures, Regex, RegexBuilder};
 
 /// Largest compiled pattern, in bytes; larger ones are refused.
 const MAX_REGEX_BYTES: usize = 256 * 1024;
 
-/// Patterns cached per process; the cache is cleared when full. Scripts usually name patterns literally, so few
-/// exist.
+/// Patterns cached per process. Scripts usually name patterns literally, so few exist.
 const MAX_PATTERNS: usize = 128;
 
 /// Work units charged for compiling a pattern.
@@ -32,10 +29,10 @@ const VALUE_BYTES: usize = 32;
 /// Bytes charged per byte of parsed JSON.
 const FROM_JSON_BYTES: usize = 48;
 
-type Patterns = Arc<Mutex<HashMap<String, Regex>>>;
+type Patterns = Arc<Cache<String, Regex>>;
 
 pub(super) fn register(engine: &mut Engine) {
-    let patterns = Patterns::default();
+    let patterns = Patterns::new(Cache::new(MAX_PATTERNS));
     let finds = Arc::clone(&patterns);
     engine.add_filter("regex_find", move |_: &mut State, args: &[Value]| {
         let (text, pattern): (&str, &str) = from_args(args)?;
@@ -104,18 +101,14 @@ fn as_text(value: Value) -> Result<Value, Error> {
 
 fn compiled(patterns: &Patterns, pattern: &str, text: &str) -> Result<Regex, Error> {
     work((text.len() / 4).saturating_mul(1 + pattern.len() / 16))?;
-    let mut patterns = patterns.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(regex) = patterns.get(pattern) {
-        return Ok(regex.clone());
+        return Ok(regex);
     }
     work(COMPILE_WORK)?;
     let regex = RegexBuilder::new(pattern)
         .size_limit(MAX_REGEX_BYTES)
         .build()
         .map_err(|error| invalid(format!("not a regular expression: {error}")))?;
-    if patterns.len() >= MAX_PATTERNS {
-        patterns.clear();
-    }
     patterns.insert(pattern.to_owned(), regex.clone());
     Ok(regex)
 }

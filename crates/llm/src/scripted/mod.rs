@@ -10,16 +10,13 @@ mod program;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, PoisonError, RwLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::spec::ModelSpec;
 use longhaul_shared::domain::ToolCall;
+use quick_cache::sync::Cache;
 
 use self::program::{Answer, AnswerCall, Program};
 use super::{
@@ -30,21 +27,21 @@ use super::{
 /// Default name of its provider and model; also the metric label.
 pub const NAME: &str = "scripted";
 
-/// Compiled programs cached; the cache is cleared when full. Agents are few.
+/// Compiled programs cached. Agents are few.
 const MAX_PROGRAMS: usize = 512;
 
 #[derive(Debug)]
 pub struct ScriptedModel {
     provider: String,
     clocks: Clocks,
-    programs: RwLock<HashMap<String, Arc<Program>>>,
+    programs: Cache<String, Arc<Program>>,
 }
 
 impl ScriptedModel {
     /// Returns a scripted model with the name of its provider.
     #[must_use]
     pub fn new(provider: impl Into<String>, clocks: Clocks) -> Self {
-        Self { provider: provider.into(), clocks, programs: RwLock::default() }
+        Self { provider: provider.into(), clocks, programs: Cache::new(MAX_PROGRAMS) }
     }
 
     /// Compiles a program without running it.
@@ -56,16 +53,11 @@ impl ScriptedModel {
     }
 
     fn program(&self, script: &str) -> Result<Arc<Program>, ModelError> {
-        // A panic cannot leave the map inconsistent: entries are inserted whole.
-        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(script) {
-            return Ok(Arc::clone(program));
+        if let Some(program) = self.programs.get(script) {
+            return Ok(program);
         }
         let program = Arc::new(Program::compile(script)?);
-        let mut programs = self.programs.write().unwrap_or_else(PoisonError::into_inner);
-        if programs.len() >= MAX_PROGRAMS {
-            programs.clear();
-        }
-        programs.insert(script.to_owned(), Arc::clone(&program));
+        self.programs.insert(script.to_owned(), Arc::clone(&program));
         Ok(program)
     }
 }

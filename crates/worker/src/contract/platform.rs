@@ -1,9 +1,6 @@
 //! State shared by all contract runs of a worker: clients of bound endpoints, and the secret resolver.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::Arc;
 
 use longhaul_contract::{Binding, ExecCode, ExecFailure, platform::SecretRef};
 use longhaul_llm::{
@@ -14,6 +11,7 @@ use longhaul_retrieval::Retriever;
 use longhaul_sdk::Failure;
 use longhaul_store::Store;
 use longhaul_tools::{SecretResolver, platform_client};
+use quick_cache::sync::Cache;
 use reqwest::Client;
 use secrecy::SecretString;
 
@@ -25,7 +23,7 @@ const API_KEY: &str = "api_key";
 /// State of all contract runs; one per worker.
 #[derive(Debug)]
 pub(crate) struct Platform {
-    models: Mutex<HashMap<String, Arc<PlatformModel>>>,
+    models: Cache<String, Arc<PlatformModel>>,
     /// Client for tools. It sends each request once, on a connection of its own.
     pub(super) http: Client,
     secrets: SecretResolver,
@@ -40,21 +38,17 @@ impl Platform {
     pub(crate) fn new(store: Store, secrets: SecretResolver) -> Result<Self, String> {
         let retriever =
             Retriever::new(store).map_err(|error| format!("the HTTP client could not be built: {error}"))?;
-        Ok(Self { models: Mutex::default(), http: platform_client()?, secrets, retriever })
+        Ok(Self { models: Cache::new(MAX_CLIENTS), http: platform_client()?, secrets, retriever })
     }
 
     /// Returns the cached client of a bound model endpoint, or builds it.
     pub(super) fn model(&self, config: &PlatformConfig) -> Result<Arc<PlatformModel>, EndpointError> {
         let key = config.fingerprint();
-        if let Some(model) = self.models.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return Ok(model.clone());
+        if let Some(model) = self.models.get(&key) {
+            return Ok(model);
         }
         let model = PlatformModel::new(config)?;
-        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        if models.len() >= MAX_CLIENTS {
-            models.clear();
-        }
-        models.insert(key, model.clone());
+        self.models.insert(key, model.clone());
         Ok(model)
     }
 
