@@ -1,9 +1,9 @@
 //! The bytes of files. A body is stored once per tenant and hash, in Postgres or in an S3-compatible store
 //! (docs/design/files.md).
 //!
-//! [`Files::put`] takes bytes and gives their hash; the caller then names the body in a row of its own within a minute
-//! (`longhaul_store::files`). [`Files::get`] takes the hash and gives the bytes. Memory for bytes is limited per
-//! process: see [`memory`].
+//! [`Files::put`] takes bytes and gives their hash; the caller then names the body in a row of its own within
+//! [`BODY_GRACE`](longhaul_store::files::BODY_GRACE). [`Files::get`] takes the hash and gives the bytes. Memory for
+//! bytes is limited per process: see [`memory`].
 
 pub mod media_type;
 pub mod memory;
@@ -317,13 +317,6 @@ fn no_objects() -> FilesError {
 
 /// Parses a hash in hexadecimal.
 fn hash_of_hex(text: &str) -> Option<BodyHash> {
-    let digits = text.as_bytes();
-    if digits.len() != 64 {
-        return None;
-    }
-    let mut hash = [0; 32];
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(hash)
+    let mut hash = BodyHash::default();
+    hex::decode_to_slice(text, &mut hash).ok().map(|()| hash)
 }
