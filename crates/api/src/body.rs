@@ -13,7 +13,7 @@ use axum::{
     http::{HeaderMap, header},
 };
 use bytes::Bytes;
-use longhaul_sdk::spec::SkillSpec;
+use longhaul_sdk::{json_pointer, spec::SkillSpec};
 use longhaul_shared::{cpu_lane::CpuLane, json_schema::Schema, nearest::nearest};
 use parking_lot::RwLock;
 use schemars::{JsonSchema, generate::SchemaSettings};
@@ -27,7 +27,6 @@ use serde_path_to_error::Segment;
 use crate::{
     error::{ApiError, ApiResult, Violation},
     extract::{find_nul, oversized_number},
-    problem::escape_pointer,
     schema,
 };
 
@@ -154,7 +153,7 @@ pub(crate) fn read<T: JsonSchema + DeserializeOwned + 'static>(
     let mut faults = Faults::default();
     let mut values = Map::new();
     for (name, raw) in &members {
-        let at = format!("/{}", escape_pointer(name));
+        let at = format!("/{}", json_pointer::token(name));
         // As raw text, lone surrogates, deep nesting and oversized numbers pass; parsing finds them.
         match serde_json::from_str(raw.get()) {
             Err(error) => faults.0.push(Violation::new(at, format!("cannot be stored: {error}"))),
@@ -220,7 +219,7 @@ struct Faults(Vec<Violation>);
 
 impl Faults {
     fn has_member(&self, name: &str) -> bool {
-        self.0.iter().any(|known| is_within(&known.path, &format!("/{}", escape_pointer(name))))
+        self.0.iter().any(|known| is_within(&known.path, &format!("/{}", json_pointer::token(name))))
     }
 
     fn add(&mut self, mut found: Vec<Violation>) {
@@ -246,7 +245,7 @@ fn is_within(path: &str, place: &str) -> bool {
 fn pointer(path: &serde_path_to_error::Path) -> String {
     let segment = |segment: &Segment| match segment {
         Segment::Seq { index } => Some(format!("/{index}")),
-        Segment::Map { key } => Some(format!("/{}", escape_pointer(key))),
+        Segment::Map { key } => Some(format!("/{}", json_pointer::token(key))),
         Segment::Enum { .. } | Segment::Unknown => None,
     };
     path.iter().filter_map(segment).collect()

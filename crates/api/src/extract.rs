@@ -8,7 +8,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Datelike, Utc};
-use longhaul_sdk::numbers;
+use longhaul_sdk::{json_pointer, numbers};
 use longhaul_shared::{domain::ExecutionId, nearest::nearest};
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_store::tenants::scope::TenantScope;
@@ -19,7 +19,6 @@ use uuid::Uuid;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult, Violation},
-    problem::escape_pointer,
     state::ApiState,
 };
 
@@ -32,7 +31,7 @@ pub(crate) fn find_nul(value: &Value, path: &str) -> Option<String> {
             if key.contains('\0') {
                 Some(path.to_owned())
             } else {
-                find_nul(item, &format!("{path}/{}", escape_pointer(key)))
+                find_nul(item, &format!("{path}/{}", json_pointer::token(key)))
             }
         }),
         Value::Null | Value::Bool(_) | Value::Number(_) => None,

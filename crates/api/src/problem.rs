@@ -81,8 +81,3 @@ impl Violation {
         Self { code: Some(code), ..self }
     }
 }
-
-/// A name as one token of a JSON Pointer (RFC 6901).
-pub(crate) fn escape_pointer(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
-}

@@ -4,7 +4,10 @@
 use std::sync::LazyLock;
 
 use longhaul_contract::catalogue::PlatformSpec;
-use longhaul_sdk::spec::{AgentSpec, CallerToolSpec, ConcurrencySpec, DefinitionSpec, RESERVED_EXTRA, Runner, ToolRef};
+use longhaul_sdk::{
+    json_pointer,
+    spec::{AgentSpec, CallerToolSpec, ConcurrencySpec, DefinitionSpec, RESERVED_EXTRA, Runner, ToolRef},
+};
 use longhaul_shared::{
     domain::requirements::{LOAD_SKILL, SEARCH_DATASET},
     nearest::nearest,
@@ -15,7 +18,6 @@ use serde_json::Value;
 use crate::{
     body::read_storable,
     error::{ApiError, Violation},
-    problem::escape_pointer,
     schema,
 };
 
@@ -150,7 +152,7 @@ fn model_violations(spec: &AgentSpec) -> Vec<Violation> {
     let reserved = spec.model.extra.keys().filter(|name| RESERVED_EXTRA.contains(&name.as_str()));
     let told = reserved.map(|name| {
         let reason = "cannot be set: Longhaul writes this member of a request itself";
-        Violation::new(format!("/model/extra/{}", escape_pointer(name)), reason)
+        Violation::new(format!("/model/extra/{}", json_pointer::token(name)), reason)
     });
     told.collect()
 }

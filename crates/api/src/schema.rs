@@ -1,13 +1,11 @@
 //! Compiles JSON Schemas written by callers, and lists the violations of a value with their paths.
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
+use longhaul_sdk::json_pointer;
 use longhaul_shared::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
 use serde_json::Value;
 
-use crate::{
-    error::{ApiError, ApiResult, MAX_VIOLATIONS, Violation},
-    problem::escape_pointer,
-};
+use crate::error::{ApiError, ApiResult, MAX_VIOLATIONS, Violation};
 
 /// Message of a violation by a field that the schema does not have.
 pub(crate) const UNKNOWN_FIELD: &str = "unknown field";
@@ -73,10 +71,10 @@ fn add(error: &ValidationError<'_>, root: &str, violations: &mut Vec<Violation>)
             unexpected
                 .iter()
                 .take(MAX_VIOLATIONS)
-                .map(|name| Violation::new(format!("{at}/{}", escape_pointer(name)), UNKNOWN_FIELD)),
+                .map(|name| Violation::new(format!("{at}/{}", json_pointer::token(name)), UNKNOWN_FIELD)),
         ),
         ValidationErrorKind::Required { property: Value::String(name) } => {
-            violations.push(Violation::new(format!("{at}/{}", escape_pointer(name)), "is required"));
+            violations.push(Violation::new(format!("{at}/{}", json_pointer::token(name)), "is required"));
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             match (named_values(context), branch_of_its_type(error, context)) {

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use longhaul_sdk::json_pointer::token;
 use serde::{
     Deserialize, Deserializer,
     de::{Error, MapAccess, SeqAccess, Visitor},
@@ -120,7 +121,7 @@ impl Node {
             Self::Map(members) => {
                 let mut values = Map::new();
                 for (key, member) in members {
-                    let at = format!("{pointer}/{}", key.value.replace('~', "~0").replace('/', "~1"));
+                    let at = format!("{pointer}/{}", token(&key.value));
                     places.insert(at.clone(), Place { line: line(&key.defined), value: start(&member.defined) });
                     values.insert(key.value, member.value.into_value(&at, places));
                 }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use longhaul_sdk::{numbers, spec::Detached};
+use longhaul_sdk::{json_pointer::token, numbers, spec::Detached};
 use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::{Map, Value, json};
 
@@ -261,7 +261,7 @@ fn scan(
         }
         Value::Object(members) => {
             for (name, member) in members {
-                pointer.push_str(&format!("/{}", name.replace('~', "~0").replace('/', "~1")));
+                pointer.push_str(&format!("/{}", token(name)));
                 scan(member, pointer, slots, true)?;
                 pointer.truncate(length);
             }

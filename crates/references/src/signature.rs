@@ -1,7 +1,7 @@
 //! Compiled signature of a tool: its schemas and the meta properties that the agent allows in its calls.
 
 use jsonschema::error::ValidationErrorKind;
-use longhaul_sdk::{AgentConfig, ToolSpec, spec::Detached};
+use longhaul_sdk::{AgentConfig, ToolSpec, json_pointer, spec::Detached};
 use longhaul_shared::{
     domain::{CallError, CallErrorKind},
     json_schema::{
@@ -223,11 +223,11 @@ pub(super) fn is_at_or_below(path: &str, at: &str) -> bool {
 
 fn remove_null(value: &mut Value, pointer: &str) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
-    let name = name.replace("~1", "/").replace("~0", "~");
+    let name = json_pointer::name(name);
     if let Some(members) = value.pointer_mut(parent).and_then(Value::as_object_mut)
-        && members.get(&name) == Some(&Value::Null)
+        && members.get(name.as_ref()) == Some(&Value::Null)
     {
-        members.remove(&name);
+        members.remove(name.as_ref());
     }
 }
 

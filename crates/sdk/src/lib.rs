@@ -114,6 +114,7 @@ pub mod context;
 pub mod conversation;
 pub mod definition;
 pub mod failure;
+pub mod json_pointer;
 mod model;
 pub mod money;
 pub mod numbers;

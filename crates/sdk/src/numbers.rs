@@ -22,6 +22,8 @@ use std::cmp::Ordering;
 use serde::{Serialize, Serializer, de::DeserializeOwned};
 use serde_json::{Number, Value};
 
+use crate::json_pointer::token;
+
 /// Maximum number of digits of one number, including its exponent.
 pub const MAX_DIGITS: usize = 128;
 
@@ -66,7 +68,7 @@ fn find_oversized(value: &Value, path: &mut String) -> Option<String> {
         }),
         Value::Object(members) => members.iter().find_map(|(name, member)| {
             path.push('/');
-            path.push_str(&name.replace('~', "~0").replace('/', "~1"));
+            path.push_str(&token(name));
             let found = find_oversized(member, path);
             path.truncate(length);
             found

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_sdk::json_pointer::token;
 use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::{Map, Value, json};
 
@@ -118,7 +119,7 @@ struct Merge {
 impl Merge {
     fn add(&mut self, into: &mut Map<String, Value>, from: Map<String, Value>, path: &str, id: &str) {
         for (name, value) in from {
-            let path = format!("{path}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let path = format!("{path}/{}", token(&name));
             match (into.get_mut(&name), value) {
                 (Some(Value::Object(old)), Value::Object(new)) => self.add(old, new, &path, id),
                 (Some(old), new) if *old == new => {}

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::SKILL_NAME;
+use crate::json_pointer::token;
 
 /// Name under which the instructions of a skill are loaded; no other file can have it.
 pub const SKILL_FILE: &str = "SKILL.md";
@@ -86,7 +87,7 @@ impl SkillSpec {
             add("/files".into(), format!("are larger than {} bytes together with the body", Self::MAX_BYTES));
         }
         for (path, text) in &self.files {
-            let pointer = || format!("/files/{}", path.replace('~', "~0").replace('/', "~1"));
+            let pointer = || format!("/files/{}", token(path));
             if !is_path(path) {
                 add(pointer(), "is no path of a file below the skill's folder".into());
             }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use longhaul_sdk::json_pointer;
 use serde_json::Value;
 
 /// Placeholder of a redacted value.
@@ -70,7 +71,8 @@ impl Secrets<'_> {
     pub fn places(&self, arguments: &Value) -> BTreeSet<String> {
         let mut found = BTreeSet::new();
         for pointer in self.pointers.iter().filter(|pointer| is_pointer(pointer)) {
-            let parts: Vec<String> = pointer[1..].split('/').map(unescaped).collect();
+            let parts: Vec<String> =
+                pointer[1..].split('/').map(|part| json_pointer::name(part).into_owned()).collect();
             follow(arguments, &parts, &mut String::new(), &mut found);
         }
         if let Some(schema) = self.schema {
@@ -160,13 +162,9 @@ impl Marked<'_> {
 fn below(place: &mut String, name: &str, within: impl FnOnce(&mut String)) {
     let length = place.len();
     place.push('/');
-    place.push_str(&name.replace('~', "~0").replace('/', "~1"));
+    place.push_str(&json_pointer::token(name));
     within(place);
     place.truncate(length);
-}
-
-fn unescaped(part: &str) -> String {
-    part.replace("~1", "/").replace("~0", "~")
 }
 
 #[cfg(test)]

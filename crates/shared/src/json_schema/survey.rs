@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
+use longhaul_sdk::json_pointer::token;
 use serde_json::{Map, Value, json};
 
 use super::meter::{METER, Weight};
@@ -132,7 +133,7 @@ impl<'s> Walk<'s> {
                 if DATA.contains(&keyword.as_str()) {
                     continue;
                 }
-                let below = format!("{pointer}/{}", escape(keyword));
+                let below = format!("{pointer}/{}", token(keyword));
                 let mut applied = Vec::new();
                 if MAPS.contains(&keyword.as_str()) {
                     self.map(value, &below, depth + 1, &mut applied)?;
@@ -153,7 +154,7 @@ impl<'s> Walk<'s> {
     fn map(&mut self, map: &'s Value, at: &str, depth: usize, applied: &mut Vec<usize>) -> Result<(), String> {
         let members = map.as_object().into_iter().flatten();
         for (name, value) in members.filter(|(_, value)| value.is_object() || value.is_boolean()) {
-            applied.push(self.subschema(value, format!("{at}/{}", escape(name)), depth + 1)?);
+            applied.push(self.subschema(value, format!("{at}/{}", token(name)), depth + 1)?);
         }
         Ok(())
     }
@@ -306,10 +307,6 @@ impl Count<'_, '_> {
             format!("`$ref` leads to no schema: `{shown}`")
         })
     }
-}
-
-fn escape(name: &str) -> Cow<'_, str> {
-    if name.contains(['~', '/']) { name.replace('~', "~0").replace('/', "~1").into() } else { name.into() }
 }
 
 fn unescape_percent(text: &str) -> Cow<'_, str> {

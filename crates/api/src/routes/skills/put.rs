@@ -6,7 +6,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use longhaul_sdk::spec::SkillSpec;
+use longhaul_sdk::{json_pointer, spec::SkillSpec};
 use longhaul_shared::visible;
 
 use super::view::SkillView;
@@ -15,7 +15,6 @@ use crate::{
     body::SKILL_LIMIT,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
-    problem::escape_pointer,
     routes::definitions::put::{owner, read_spec},
     state::ApiState,
 };
@@ -47,7 +46,7 @@ fn violations(name: &str, skill: &SkillSpec) -> Vec<Violation> {
     let is_plain = |path: &str| visible::line(path) == path;
     let hidden = skill.files.keys().filter(|path| !is_plain(path)).map(|path| {
         Violation::new(
-            format!("/files/{}", escape_pointer(path)),
+            format!("/files/{}", json_pointer::token(path)),
             "has characters that are not shown, or turn its text",
         )
     });
