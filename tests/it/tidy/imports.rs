@@ -25,10 +25,11 @@ struct Source {
 
 impl Source {
     fn read(path: &str, text: &str) -> Self {
-        let (mut code, mut lines) = (Vec::new(), text.lines());
+        let source = super::code(text);
+        let (mut code, mut lines) = (Vec::new(), source.lines());
         while let Some(line) = lines.next() {
             if line.trim() != "#[cfg(test)]" {
-                code.push(line.split("//").next().unwrap_or_default());
+                code.push(line);
             } else if !lines.next().is_some_and(|item| item.ends_with(';')) {
                 // The tests of the file, at its end.
                 break;

@@ -10,6 +10,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use ra_ap_rustc_lexer::{FrontmatterAllowed, TokenKind, tokenize};
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
@@ -44,13 +46,31 @@ fn texts(under: &str, extensions: &[&str]) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Pieces of a Rust source: the length of each in bytes, and if it is a comment.
+fn rust_pieces(source: &str) -> Vec<(usize, bool)> {
+    let is_comment = |kind| matches!(kind, TokenKind::LineComment { .. } | TokenKind::BlockComment { .. });
+    tokenize(source, FrontmatterAllowed::No).map(|token| (token.len as usize, is_comment(token.kind))).collect()
+}
+
+/// A Rust source without its comments.
+fn code(source: &str) -> String {
+    let mut code = String::with_capacity(source.len());
+    let mut at = 0;
+    for (length, is_comment) in rust_pieces(source) {
+        if !is_comment {
+            code.push_str(&source[at..at + length]);
+        }
+        at += length;
+    }
+    code
+}
+
 /// Fails if code outside of `allowed` names the crate `name`.
 fn named_only_in(name: &str, allowed: &[&str]) {
     let uses = [format!("{name}::"), format!("use {name};"), format!("extern crate {name}")];
     for (path, text) in sources("crates") {
         let is_allowed = allowed.iter().any(|prefix| path.starts_with(prefix));
-        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        for line in code {
+        for line in code(&text).lines() {
             let is_use = uses.iter().any(|needle| {
                 line.match_indices(needle.as_str()).any(|(at, _)| {
                     !line[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == ':')

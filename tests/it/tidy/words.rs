@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::texts;
+use super::{rust_pieces, texts};
 
 /// Maximum columns of a line of comment or prose.
 const MAX_COLUMNS: usize = 120;
@@ -15,88 +15,21 @@ const OPENERS: [&str; 6] = ["What", "Who", "Whose", "Whom", "How", "Whether"];
 /// Pronouns for people, misplaced in a text about processes.
 const PEOPLE: [&str; 5] = ["nobody", "whoever", "who was", "somebody", "anybody"];
 
-/// One piece of a source, by its length in bytes.
-enum Piece {
-    Comment(usize),
-    Other(usize),
-}
-
-/// The piece at the start of `rest`, a Rust source whose preceding character is `before`.
-fn rust_piece(rest: &str, before: Option<char>) -> Piece {
-    if rest.starts_with("//") {
-        return Piece::Comment(line_length(rest));
-    }
-    if rest.starts_with("/*") {
-        return Piece::Comment(block_comment_length(rest));
-    }
-    let is_in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    let raw = if is_in_word { None } else { raw_string_length(rest) };
-    let literal = raw.or_else(|| string_length(rest)).or_else(|| char_length(rest));
-    Piece::Other(literal.unwrap_or_else(|| first_char_length(rest)))
-}
-
-/// The piece at the start of `rest`, an SQL source.
-fn sql_piece(rest: &str, _before: Option<char>) -> Piece {
-    if rest.starts_with("--") {
-        return Piece::Comment(line_length(rest));
-    }
-    let quoted = rest.strip_prefix('\'').map(|text| text.find('\'').map_or(rest.len(), |end| end + 2));
-    Piece::Other(quoted.unwrap_or_else(|| first_char_length(rest)))
-}
-
-fn line_length(rest: &str) -> usize {
-    rest.find('\n').unwrap_or(rest.len())
-}
-
-fn first_char_length(rest: &str) -> usize {
-    rest.chars().next().map_or(1, char::len_utf8)
-}
-
-/// Block comments of Rust nest.
-fn block_comment_length(rest: &str) -> usize {
-    let (mut at, mut depth) = (2, 1);
-    while depth > 0 && at < rest.len() {
-        let (step, change) = match &rest.as_bytes()[at..] {
-            [b'/', b'*', ..] => (2, 1),
-            [b'*', b'/', ..] => (2, -1),
-            _ => (1, 0),
+/// Pieces of an SQL source: the length of each in bytes, and if it is a comment.
+fn sql_pieces(source: &str) -> Vec<(usize, bool)> {
+    let mut pieces = Vec::new();
+    let mut rest = source;
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix('\'').map(|text| text.find('\'').map_or(rest.len(), |end| end + 2));
+        let piece = if rest.starts_with("--") {
+            (rest.find('\n').unwrap_or(rest.len()), true)
+        } else {
+            (quoted.or_else(|| rest.chars().next().map(char::len_utf8)).unwrap_or(1), false)
         };
-        at += step;
-        depth += change;
+        pieces.push(piece);
+        rest = &rest[piece.0..];
     }
-    at
-}
-
-/// `r"…"`, `br#"…"#` and the like.
-fn raw_string_length(rest: &str) -> Option<usize> {
-    let marked = rest.strip_prefix(['b', 'c']).unwrap_or(rest).strip_prefix('r')?;
-    let text = marked.trim_start_matches('#');
-    let hashes = &marked[..marked.len() - text.len()];
-    let text = text.strip_prefix('"')?;
-    let end = format!("\"{hashes}");
-    Some(rest.len() - text.len() + text.find(&end).map_or(text.len(), |at| at + end.len()))
-}
-
-fn string_length(rest: &str) -> Option<usize> {
-    let text = rest.strip_prefix('"')?;
-    let mut is_escaped = false;
-    let end = text.bytes().position(|byte| {
-        let ends = byte == b'"' && !is_escaped;
-        is_escaped = byte == b'\\' && !is_escaped;
-        ends
-    });
-    Some(end.map_or(rest.len(), |end| end + 2))
-}
-
-/// `None` for a lifetime.
-fn char_length(rest: &str) -> Option<usize> {
-    let text = rest.strip_prefix('\'')?;
-    if text.starts_with('\\') {
-        // Search behind the escaped character, which may be a quote.
-        return text.get(2..)?.find('\'').map(|end| end + 4);
-    }
-    let length = first_char_length(text);
-    text.get(length..)?.starts_with('\'').then_some(length + 2)
+    pieces
 }
 
 /// Consecutive lines of comment.
@@ -116,15 +49,11 @@ impl Comment {
 }
 
 /// The comments of a source. Comments that stand alone on consecutive lines are one.
-fn comments(source: &str, piece: fn(&str, Option<char>) -> Piece) -> Vec<Comment> {
+fn comments(source: &str, pieces: Vec<(usize, bool)>) -> Vec<Comment> {
     let mut found: Vec<Comment> = Vec::new();
     let (mut at, mut line, mut is_last_alone) = (0, 1, false);
-    while at < source.len() {
+    for (length, is_comment) in pieces {
         let (before, rest) = source.split_at(at);
-        let (length, is_comment) = match piece(rest, before.chars().next_back()) {
-            Piece::Comment(length) => (length, true),
-            Piece::Other(length) => (length, false),
-        };
         let last_line = line + rest[..length].matches('\n').count();
         if is_comment {
             let is_alone = before.rsplit('\n').next().is_none_or(|code| code.trim().is_empty());
@@ -177,7 +106,8 @@ fn commented_sources() -> Vec<(String, String, Vec<Comment>)> {
     texts
         .filter(|(path, _)| !path.contains("/fixtures/"))
         .map(|(path, text)| {
-            let comments = comments(&text, if path.ends_with(".sql") { sql_piece } else { rust_piece });
+            let pieces = if path.ends_with(".sql") { sql_pieces(&text) } else { rust_pieces(&text) };
+            let comments = comments(&text, pieces);
             (path, text, comments)
         })
         .collect()
@@ -261,7 +191,7 @@ fn scanner_tells_comments_from_literals() {
             // no
         "; /// Doc.
     "##;
-    let found = comments(source, rust_piece);
+    let found = comments(source, rust_pieces(source));
     let expected = [
         (2..=3, "Head, two lines."),
         (4..=4, "Trailing."),
@@ -270,7 +200,8 @@ fn scanner_tells_comments_from_literals() {
         (11..=11, "Doc."),
     ];
     assert_eq!(found, expected.map(|(lines, text)| Comment { lines, text: text.to_owned() }));
-    let sql = comments("select '--no' -- One.\n-- Two's\n-- lines.\n", sql_piece);
+    let source = "select '--no' -- One.\n-- Two's\n-- lines.\n";
+    let sql = comments(source, sql_pieces(source));
     let expected = [(1..=1, "One."), (2..=3, "Two's lines.")];
     assert_eq!(sql, expected.map(|(lines, text)| Comment { lines, text: text.to_owned() }));
 }
