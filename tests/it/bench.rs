@@ -145,7 +145,7 @@ async fn duties_run_as_often_in_a_larger_fleet() {
         }
     }
     // Due twice a second: a look may come just before the second is over.
-    for duty in ["wake what is due", "publish again", "tend model endpoints", "bury and reap"] {
+    for duty in ["wake due executions", "republish wake-ups", "update model endpoints", "reap dead workers"] {
         let runs = |fleet: &Value| fleet["duties"][duty].as_f64().unwrap();
         assert!(runs(small) > 0.2 && runs(large) > 0.2, "{duty}: {printed}");
         assert!(runs(small) < 2.6 && runs(large) < 2.6, "{duty}: {printed}");

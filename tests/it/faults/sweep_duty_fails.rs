@@ -71,7 +71,8 @@ async fn failing_duty_is_reported_and_holds_up_no_other() {
     let scheduled = fleet.submit_new(scheduled).await;
     fleet.until(scheduled, "a duty before it runs", |row| row["wait_reason"] != "scheduled").await;
     eventually("a duty after it runs", PATIENCE, async || {
-        let told = fleet.json("select to_jsonb(array_agg(told)) from sweep_duties where duty = 'publish again'").await;
+        let told =
+            fleet.json("select to_jsonb(array_agg(told)) from sweep_duties where duty = 'republish wake-ups'").await;
         if told.to_string().contains(UNSERVED) { Ok(()) } else { Err(told) }
     })
     .await;

@@ -228,7 +228,7 @@ async fn poisoned_timer_is_set_aside_alone() {
     let aside = world.store.list_set_aside(10).await.unwrap();
     assert_eq!(
         (aside.len(), aside[0].what.as_str(), &aside[0].subject),
-        (1, "wake what is due", &ids[4].0.to_string())
+        (1, "wake due executions", &ids[4].0.to_string())
     );
     assert!(world.store.wake_due(500).await.unwrap().is_empty(), "it is left alone for a while");
     assert_eq!(world.store.list_set_aside(10).await.unwrap()[0].attempts, 1);

@@ -291,6 +291,8 @@ async fn databases_of_every_format_resume_and_finish() {
 
 async fn goes_on_from(format: u8) {
     let fleet = restore(format).await;
+    let former = "select to_jsonb(count(*)) from sweep_duties where duty like '% what %' or duty = 'bury and reap'";
+    assert_eq!(fleet.json(former).await, 0, "duties keep their former names");
     let answered: Answered =
         serde_json::from_str(&fs::read_to_string(folder(format).join("answered.json")).unwrap()).unwrap();
     let cases = cases(&fleet).await;

@@ -79,16 +79,16 @@ async fn others_run_while_one_waits(table: &'static str, stuck: &str) {
     let each_tick = [
         "advance schedules",
         "cancel descendants",
-        "react again",
+        "retry reactions",
         "fold budgets",
         "clear leaked slots",
         "sweep slots",
         "fold counts",
-        "publish again",
-        "wake what has no open child",
-        "tend model endpoints",
-        "wake what is due",
-        "end what is overdue",
+        "republish wake-ups",
+        "wake parents without open children",
+        "update model endpoints",
+        "wake due executions",
+        "end overdue executions",
     ];
     let others_run = async |since: f64| {
         eventually("the other duties run", PATIENCE, async || {

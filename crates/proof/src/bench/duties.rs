@@ -39,7 +39,7 @@ type Search = for<'a> fn(&'a Store) -> BoxFuture<'a, Result<(), StoreError>>;
 
 /// Searches for due rows that are no duty of the sweep.
 const SEARCHES: [(&str, Search); 6] = [
-    ("bury and reap", |store| {
+    ("reap dead workers", |store| {
         Box::pin(async {
             store.bury_expired_workers(Duration::from_secs(6)).await?;
             store.reap(500).await?;

@@ -13,8 +13,8 @@ use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, Wait
 use longhaul_shared::telemetry::metrics;
 
 /// Duties as items that they set aside name them.
-const WAKE_DUE: &str = "wake what is due";
-const END_OVERDUE: &str = "end what is overdue";
+const WAKE_DUE: &str = "wake due executions";
+const END_OVERDUE: &str = "end overdue executions";
 /// Dead workers that one statement deletes.
 const DEAD_WORKERS: i64 = 1_000;
 

@@ -34,7 +34,7 @@ fn everything_happens() {
     lease_lost();
     unheld_lease();
     executions_reaped(1);
-    sweep_failed("wake what is due");
+    sweep_failed("wake due executions");
     item_set_aside("schedules");
     ModelOutcome::ALL.iter().for_each(|outcome| model_call(ASKED, *outcome, None, MOMENT));
     TokenKind::ALL.iter().for_each(|kind| tokens(ASKED, *kind, 1));

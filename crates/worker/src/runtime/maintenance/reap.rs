@@ -12,7 +12,7 @@ use super::sweeper::DutiesRun;
 use crate::deps::Deps;
 
 /// Duty taken only by a worker whose renewals prove that Postgres is healthy.
-const REAP: &str = "bury and reap";
+const REAP: &str = "reap dead workers";
 
 /// Buries and reaps dead workers while this worker's own renewals prove that Postgres is healthy (core-rules 4).
 pub(crate) async fn reap(deps: Arc<Deps>, lease: Arc<WorkerLease>, config: WorkerConfig) {

@@ -100,31 +100,33 @@ static DUTIES: [Duty; 37] = [
     // Before the waits of their executions, which end at the same time: no reader should find an overdue request
     // still waiting.
     timer("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
-    timer("wake what is due", |deps, _| Box::pin(wake_due(deps))),
-    timer("end what is overdue", |deps, _| Box::pin(end_overdue(deps))),
+    timer("wake due executions", |deps, _| Box::pin(wake_due(deps))),
+    timer("end overdue executions", |deps, _| Box::pin(end_overdue(deps))),
     each_tick("advance schedules", |deps, _| Box::pin(advance_schedules(deps))),
-    each(SERVED_EVERY, "wake what is served", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
-    each(WEDGED_EVERY, "end what nobody looks after", |deps, _| Box::pin(end_neglected(deps))),
+    each(SERVED_EVERY, "wake served executions", |deps, _| Box::pin(announced(deps, deps.store.wake_served(CHUNK)))),
+    each(WEDGED_EVERY, "end overdue held executions", |deps, _| Box::pin(end_neglected(deps))),
     each_tick("cancel descendants", |deps, _| Box::pin(cancel_descendants(deps))),
     timer("react to ends", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::First))),
-    each_tick("react again", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::Again))),
+    each_tick("retry reactions", |deps, _| Box::pin(reactions::react_to_ends(deps, Line::Again))),
     each_tick("end late projects", |deps, _| Box::pin(deps.store.signal_late_projects(CHUNK))),
     walk(FALLBACK_EVERY, "admit projects", |deps, after| Box::pin(admit_projects(deps, after))),
     walk(Duration::ZERO, "fold budgets", |deps, after| Box::pin(fold_budgets(deps, after))),
     walk(Duration::ZERO, "clear leaked slots", |deps, after| Box::pin(clear_leaked_slots(deps, after))),
     walk(Duration::ZERO, "sweep slots", |deps, after| Box::pin(sweep_slots(deps, after))),
     each_tick("fold counts", |deps, _| Box::pin(deps.store.fold_counts(10_000))),
-    told(Duration::ZERO, "publish again", |deps, _| Box::pin(republish(deps)), show_backlogs),
-    each(QUARANTINE_EVERY, "tend the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
-    walk(DECIDED_EVERY, "wake what is decided", |deps, after| Box::pin(wake_decided(deps, after))),
-    each(FALLBACK_EVERY, "wake what is not held", |deps, _| Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))),
-    walk(Duration::ZERO, "wake what has no open child", |deps, after| Box::pin(wake_childless(deps, after))),
-    walk(FALLBACK_EVERY, "wake what is not blocked", |deps, after| Box::pin(wake_unblocked(deps, after))),
-    each_tick("tend model endpoints", |deps, _| Box::pin(deps.health.tend())),
+    told(Duration::ZERO, "republish wake-ups", |deps, _| Box::pin(republish(deps)), show_backlogs),
+    each(QUARANTINE_EVERY, "update the quarantine", |deps, rules| Box::pin(tend_quarantine(deps, rules))),
+    walk(DECIDED_EVERY, "wake decided executions", |deps, after| Box::pin(wake_decided(deps, after))),
+    each(FALLBACK_EVERY, "wake released executions", |deps, _| {
+        Box::pin(announced(deps, deps.store.wake_unheld(CHUNK)))
+    }),
+    walk(Duration::ZERO, "wake parents without open children", |deps, after| Box::pin(wake_childless(deps, after))),
+    walk(FALLBACK_EVERY, "wake unblocked executions", |deps, after| Box::pin(wake_unblocked(deps, after))),
+    each_tick("update model endpoints", |deps, _| Box::pin(deps.health.tend())),
     told(WORKERS_EVERY, COUNT_WORKERS, |deps, _| Box::pin(count_workers(deps)), |_| ()),
-    each(FALLBACK_EVERY, "park what nobody serves", |deps, _| Box::pin(park_unserved(deps))),
-    each(TIDY_EVERY, "tidy", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
-    each(TIDY_EVERY, "tidy slots and notes", |deps, _| {
+    each(FALLBACK_EVERY, "park unserved executions", |deps, _| Box::pin(park_unserved(deps))),
+    each(TIDY_EVERY, "maintain partitions and workers", |deps, _| Box::pin(deps.store.tidy(WEEKS_AHEAD))),
+    each(TIDY_EVERY, "delete idle slots and old notes", |deps, _| {
         Box::pin(async {
             deps.store.tidy_slots().await?;
             deps.store.tidy_suspect_notes().await
@@ -148,8 +150,8 @@ static DUTIES: [Duty; 37] = [
         |deps, _| Box::pin(reactions::count_backlogs(deps)),
         reactions::show_backlogs,
     ),
-    told(COUNTED_EVERY, "count what waits", |deps, before| Box::pin(count_waiting(deps, before)), show_waiting),
-    told(ALARMS_EVERY, "look for alarms", |deps, _| Box::pin(look_for_alarms(deps)), show_alarms),
+    told(COUNTED_EVERY, "count waiting executions", |deps, before| Box::pin(count_waiting(deps, before)), show_waiting),
+    told(ALARMS_EVERY, "check for alarms", |deps, _| Box::pin(look_for_alarms(deps)), show_alarms),
 ];
 
 fn rules(of: &QuarantineConfig) -> QuarantineRules {
