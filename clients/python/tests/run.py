@@ -136,6 +136,9 @@ def failure_is_raised(new: Callable[..., longhaul.Client]) -> None:
     error = raised(longhaul.ExecutionFailed, client.wait, execution.id, timeout=60)
     assert (error.code, error.failure_class) == ("max_retries_exceeded", "permanent"), error
     assert error.summary and error.execution.id == execution.id, error
+    assert error.refusal and error.refusal.validator == "json_schema" and error.refusal.feedback, error
+    text = str(error)
+    assert text.index(error.refusal.feedback) < text.index(error.summary), text
     assert client.wait(execution.id, raise_on_failure=False).status == "FAILED"
 
 
@@ -157,7 +160,7 @@ def cancelled_execution_has_failed(new: Callable[..., longhaul.Client]) -> None:
     for _ in range(2):
         assert client.cancel(execution_id).status == "FAILED"
     error = raised(longhaul.ExecutionFailed, client.wait, execution_id)
-    assert (error.code, error.failure_class) == ("cancelled", "permanent"), error
+    assert (error.code, error.failure_class, error.refusal) == ("cancelled", "permanent", None), error
     error = raised(longhaul.Conflict, client.cancel, finished(client))
     assert error.code == "execution_is_terminal", error
 

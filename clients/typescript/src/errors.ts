@@ -64,6 +64,14 @@ export class RateLimited extends ApiError {}
 /** 503. */
 export class Unavailable extends ApiError {}
 
+/** A validator's refusal of the last answer. */
+export interface Refusal {
+  /** Name of the validator. */
+  readonly validator: string;
+  /** Start of its feedback to the model. */
+  readonly feedback: string | undefined;
+}
+
 /** The execution ended as FAILED. */
 export class ExecutionFailed extends LonghaulError {
   readonly execution: Execution;
@@ -71,15 +79,32 @@ export class ExecutionFailed extends LonghaulError {
   readonly code: string | undefined;
   readonly failureClass: string | undefined;
   readonly summary: string | undefined;
+  /** Refusal because of which it failed; undefined if it failed for another reason. */
+  readonly refusal: Refusal | undefined;
 
   constructor(execution: Execution) {
     const failure = execution.failure;
-    super(`execution ${execution.id} failed: ${failure?.code} (${failure?.class}): ${failure?.summary}`);
+    const refusal = refusalOf(failure?.detail);
+    const parts = [`execution ${execution.id} failed: ${failure?.code} (${failure?.class})`];
+    if (refusal) parts.push(`refused by ${refusal.validator}`);
+    // The summary of a refusal without a retry is the feedback itself.
+    if (refusal?.feedback && !failure?.summary?.startsWith(refusal.feedback)) parts.push(refusal.feedback);
+    if (failure?.summary) parts.push(failure.summary);
+    super(parts.join(": "));
     this.execution = execution;
     this.code = failure?.code;
     this.failureClass = failure?.class ?? undefined;
     this.summary = failure?.summary ?? undefined;
+    this.refusal = refusal;
   }
+}
+
+/** The refusal in the detail of a failure, which has another form for other reasons. */
+function refusalOf(detail: unknown): Refusal | undefined {
+  if (typeof detail !== "object" || detail === null) return undefined;
+  const { validator, feedback } = detail as { validator?: unknown; feedback?: unknown };
+  if (typeof validator !== "string") return undefined;
+  return { validator, feedback: typeof feedback === "string" ? feedback : undefined };
 }
 
 /** The execution did not end within the timeout of `wait`. It goes on. */

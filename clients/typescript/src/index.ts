@@ -14,6 +14,7 @@ export {
   Unavailable,
   WaitTimedOut,
 } from "./errors.js";
+export type { Refusal } from "./errors.js";
 export type { Event } from "./event_stream.js";
 export type { RetryPolicy } from "./retry.js";
 export type { Execution, SubmitRequest, Violation } from "./schema.js";

@@ -118,6 +118,9 @@ async function failureIsThrown() {
   const error = await thrown(longhaul.ExecutionFailed, client.wait(id, { timeoutMs: 60_000 }));
   deepEqual([error.code, error.failureClass, error.execution.id], ["max_retries_exceeded", "permanent", id]);
   ok(error.summary);
+  equal(error.refusal?.validator, "json_schema");
+  ok(error.refusal?.feedback);
+  ok(error.message.indexOf(error.refusal.feedback) < error.message.indexOf(error.summary));
   equal((await client.wait(id, { raiseOnFailure: false })).status, "FAILED");
 }
 
@@ -136,7 +139,7 @@ async function cancelledExecutionHasFailed() {
   const id = await later();
   for (const _ of [1, 2]) equal((await client.cancel(id)).status, "FAILED");
   const error = await thrown(longhaul.ExecutionFailed, client.wait(id));
-  deepEqual([error.code, error.failureClass], ["cancelled", "permanent"]);
+  deepEqual([error.code, error.failureClass, error.refusal], ["cancelled", "permanent", undefined]);
   equal((await thrown(longhaul.Conflict, client.cancel(await finished()))).code, "execution_is_terminal");
 }
 

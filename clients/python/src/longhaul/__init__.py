@@ -13,6 +13,7 @@ from .errors import (
     LonghaulError,
     NotFound,
     RateLimited,
+    Refusal,
     Unavailable,
     WaitTimedOut,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "LonghaulError",
     "NotFound",
     "RateLimited",
+    "Refusal",
     "RetryPolicy",
     "SubmitRequest",
     "Unavailable",

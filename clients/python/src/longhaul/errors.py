@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import time
+from dataclasses import dataclass
 
 import httpx
 
@@ -61,6 +62,16 @@ class Unavailable(ApiError):
     """503."""
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A validator's refusal of the last answer."""
+
+    validator: str
+    """Name of the validator."""
+    feedback: str | None
+    """Start of its feedback to the model."""
+
+
 class ExecutionFailed(LonghaulError):
     """The execution ended as FAILED."""
 
@@ -71,7 +82,17 @@ class ExecutionFailed(LonghaulError):
         """Failure code; docs/reference/failures.md lists them."""
         self.failure_class = (failure.class_ or None) if failure else None
         self.summary = (failure.summary or None) if failure else None
-        super().__init__(f"execution {execution.id} failed: {self.code} ({self.failure_class}): {self.summary}")
+        self.refusal = _refusal(failure.detail) if failure else None
+        """Refusal because of which it failed; `None` if it failed for another reason."""
+        parts = [f"execution {execution.id} failed: {self.code} ({self.failure_class})"]
+        if self.refusal:
+            parts.append(f"refused by {self.refusal.validator}")
+            # The summary of a refusal without a retry is the feedback itself.
+            if self.refusal.feedback and not (self.summary or "").startswith(self.refusal.feedback):
+                parts.append(self.refusal.feedback)
+        if self.summary:
+            parts.append(self.summary)
+        super().__init__(": ".join(parts))
 
 
 class WaitTimedOut(LonghaulError, TimeoutError):
@@ -94,6 +115,14 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def api_error(response: httpx.Response) -> ApiError:
     """The error of an answer whose body has been read."""
     return _BY_STATUS.get(response.status_code, ApiError)(response)
+
+
+def _refusal(detail: object) -> Refusal | None:
+    """The refusal in the detail of a failure, which has another form for other reasons."""
+    if not isinstance(detail, dict) or not isinstance(detail.get("validator"), str):
+        return None
+    feedback = detail.get("feedback")
+    return Refusal(detail["validator"], feedback if isinstance(feedback, str) else None)
 
 
 def _problem(response: httpx.Response) -> Problem | None:
