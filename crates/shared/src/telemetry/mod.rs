@@ -186,6 +186,7 @@ mod tests {
     use tracing_subscriber::Registry;
 
     use super::*;
+    use crate::config::{Config, Sources};
 
     #[test]
     fn log_filter_hints_its_most_verbose_level() {
@@ -206,20 +207,37 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || tracing::info!("unread"));
     }
 
-    #[test]
-    fn span_directive_logs_only_inside_the_span() {
+    /// Text that `write` logs under these directives.
+    fn logged(directives: &str, write: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let writing = written.clone();
         let layer = tracing_subscriber::fmt::layer::<Registry>().with_writer(move || Written(writing.clone()));
+        let filter = log_filter::<Registry>(directives).unwrap();
+        tracing::subscriber::with_default(Registry::default().with(layer.with_filter(filter)), write);
+        let written = written.lock().unwrap().clone();
+        String::from_utf8(written).unwrap()
+    }
+
+    #[test]
+    fn span_directive_logs_only_inside_the_span() {
         // A hint below the level of the span itself would disable the span.
-        let filter = log_filter::<Registry>("error,[attempt]=info").unwrap();
-        let subscriber = Registry::default().with(layer.with_filter(filter));
-        tracing::subscriber::with_default(subscriber, || {
+        let written = logged("error,[attempt]=info", || {
             tracing::warn!("outside");
             tracing::info_span!("attempt").in_scope(|| tracing::warn!("inside"));
         });
-        let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
         assert!(written.contains("inside") && !written.contains("outside"), "{written}");
+    }
+
+    #[test]
+    fn notices_of_postgres_are_dropped_by_default() {
+        let config = Config::load(&Sources::default()).unwrap();
+        let written = logged(&config.telemetry.log_filter, || {
+            tracing::info!(target: "sqlx::postgres::notice", "relation \"a\" already exists, skipping");
+            tracing::warn!(target: "sqlx::postgres::notice", "a warning");
+            tracing::info!("started");
+        });
+        assert!(written.contains("a warning") && written.contains("started"), "{written}");
+        assert!(!written.contains("skipping"), "{written}");
     }
 
     struct Written(Arc<Mutex<Vec<u8>>>);
