@@ -1,4 +1,5 @@
-//! Caches the definitions and agents that callers may run: versions and permits for 1 s, compiled schemas for good.
+//! Caches the definitions and agents that callers may run: versions and permits for a while, compiled schemas for
+//! good.
 //!
 //! A put or remove is noticed at once in this process, and within [`REMEMBER`] in the others. Misses are never cached.
 

@@ -1,19 +1,19 @@
 //! All Redis keys of the product. `<tag>` is `{<prefix>:v1}`.
 //!
 //! - `<tag>:wake:<queue>`, list: wake-ups of one queue (`messages.rs`), 16 or 17 bytes each. At most the configured
-//!   cap (default 1,000); expires an hour after the last push.
-//! - `<tag>:look`, pub/sub channel: concatenated ids of changed executions, 16 bytes each, at most 4,096 per
-//!   message.
+//!   cap; expires `WAKE_LIST_TTL_SECONDS` after the last push.
+//! - `<tag>:look`, pub/sub channel: concatenated ids of changed executions, 16 bytes each, at most
+//!   `producer::LOOK_MESSAGE_IDS` per message.
 //! - `<tag>:text`, pub/sub channel: pieces of replies as JSON (`hints::TextDelta`), for chats.
 //! - `<tag>:reply:<execution>`, string: number of the turn that the execution of a session writes (`replies.rs`).
-//! - `<tag>:reply:<execution>:<turn>`, string: text of that turn so far, at most 256 KiB. Both expire 15 minutes after
-//!   the last piece.
+//! - `<tag>:reply:<execution>:<turn>`, string: text of that turn so far, at most `replies::MAX_BYTES`. Both expire
+//!   `replies::TTL_SECONDS` after the last piece.
 //! - `<tag>:model:<endpoint>:rates`, hash of 3 fields: GCRA state of a model endpoint (times at which the next
-//!   request and token conform). Expires after two days.
+//!   request and token conform). Expires after `model_calls::TTL_SECONDS`, like the next two.
 //! - `<tag>:model:<endpoint>:running`, sorted set: executions with a call in flight, scored by the time at which
-//!   each call is considered lost. At most the endpoint's concurrency limit; expires after two days.
+//!   each call is considered lost. At most the endpoint's concurrency limit.
 //! - `<tag>:model:<endpoint>:places`, sorted set: executions with a reserved slot in the rates, scored by its time.
-//!   At most the executions parked with `rate_limit`; expires after two days.
+//!   At most the executions parked with `rate_limit`.
 //!
 //! The part in braces is a hash tag: all keys fall into one cluster slot, as a blocking pop over several lists
 //! requires. `v1` changes when a key changes its type or meaning, so that old and new processes of a rolling

@@ -1,7 +1,8 @@
 //! Redis connections that connect on demand and reconnect after failures.
 //!
-//! Invariants: every step has a timeout; after a failure the next attempt waits (100 ms, doubling to 1 s); every
-//! error drops the connection, even an error reply, because a demoted primary answers READONLY on a healthy socket.
+//! Invariants: every step has a timeout; after a failure the next attempt waits (`FIRST_RETRY`, doubling to
+//! `LAST_RETRY`); every error drops the connection, even an error reply, because a demoted primary answers READONLY on
+//! a healthy socket.
 //! The caller chooses to wait for the next attempt or to give up.
 
 use std::{

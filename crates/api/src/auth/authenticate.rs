@@ -1,5 +1,5 @@
-//! Reads the caller of a request: by its API key, which is looked up by its HMAC and cached for a few seconds, or by
-//! the session that such a key began.
+//! Reads the caller of a request: by its API key, which is looked up by its HMAC and cached (`key_cache.rs`), or by the
+//! session that such a key began.
 
 use std::ops::Deref;
 

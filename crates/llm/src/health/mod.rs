@@ -3,11 +3,11 @@
 //! Invariants:
 //! - A call to a healthy endpoint of which no limit is known makes no request. It is held back at most for the first
 //!   seconds (`ramp.rs`).
-//! - This process's state of an endpoint is at most a second old, and only ever a reason to ask Postgres, which
+//! - This process's state of an endpoint is at most `REFRESH_EVERY` old, and only ever a reason to ask Postgres, which
 //!   decides.
-//! - Waits of up to two seconds are held in memory; for a longer wait the execution parks and holds nothing.
-//! - A call releases its slot however it ends, even if it was never made: a leaked slot stays taken for half an
-//!   hour.
+//! - Waits of up to `HOLD` are held in memory; for a longer wait the execution parks and holds nothing.
+//! - A call releases its slot however it ends, even if it was never made: a leaked slot stays taken until the call
+//!   counts as lost (`LOST_AFTER_CLOCKS`).
 //! - No bookkeeping stands between the answer of a call and its commit (`bookkeeping.rs`).
 
 mod bookkeeping;

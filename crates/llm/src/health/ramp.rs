@@ -1,5 +1,5 @@
-//! The start of calls to an endpoint of which no limit is known: few at first, and twice as many after each quarter of
-//! a second, so that a limit is met by few calls. After some seconds nothing is held back.
+//! The start of calls to an endpoint of which no limit is known: few at first, and twice as many after each
+//! `DOUBLES`, so that a limit is met by few calls. After some seconds nothing is held back.
 
 use std::time::{Duration, Instant};
 

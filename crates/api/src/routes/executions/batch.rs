@@ -1,4 +1,4 @@
-//! `POST /v1/executions/batch`: up to 1,000 submits, each with its own verdict.
+//! `POST /v1/executions/batch`: up to `MAX_ITEMS` submits, each with its own verdict.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use futures::future::join_all;
