@@ -105,7 +105,8 @@ impl Files {
         self.request_bytes
     }
 
-    /// Stores a body, unless the tenant has it. Something must name it within a minute, or it is removed.
+    /// Stores a body, unless the tenant has it. It is removed if no row names it within
+    /// [`BODY_GRACE`](longhaul_store::files::BODY_GRACE).
     ///
     /// # Errors
     /// See [`FilesError`].
