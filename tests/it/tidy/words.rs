@@ -1,8 +1,10 @@
-//! Comments, names of tests, and the columns of comments and prose.
+//! Comments, texts of interfaces, names of tests and duties, and the columns of comments and prose.
 
 use std::ops::RangeInclusive;
 
-use super::{rust_pieces, texts};
+use serde_json::Value;
+
+use super::{root, rust_pieces, texts};
 
 /// Maximum columns of a line of comment or prose.
 const MAX_COLUMNS: usize = 120;
@@ -12,6 +14,8 @@ const MAX_NAME_WORDS: usize = 9;
 const MAX_OPENERS_PERCENT: usize = 3;
 /// First words of noun clauses, which leave a comment without a subject and a verb.
 const OPENERS: [&str; 6] = ["What", "Who", "Whose", "Whom", "How", "Whether"];
+/// Further question words, which open no text of an interface.
+const QUESTIONS: [&str; 5] = ["Where", "When", "Which", "Why", "Whatever"];
 /// Pronouns for people, misplaced in a text about processes.
 const PEOPLE: [&str; 5] = ["nobody", "whoever", "who was", "somebody", "anybody"];
 
@@ -87,6 +91,37 @@ fn people_word(text: &str) -> Option<&'static str> {
     PEOPLE.into_iter().find(|word| words.contains(&format!(" {word} ")))
 }
 
+/// Returns true if a text of an interface neither opens with a question word nor names people for processes.
+fn is_plain(text: &str) -> bool {
+    let first = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+    !OPENERS.contains(&first) && !QUESTIONS.contains(&first) && people_word(text).is_none()
+}
+
+/// Adds the descriptions and summaries of a document, each with its place.
+fn describe(value: &Value, place: &str, found: &mut Vec<(String, String)>) {
+    let below = |name: &dyn std::fmt::Display| format!("{place}/{name}");
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                if let (Some(text), "description" | "summary") = (member.as_str(), name.as_str()) {
+                    found.push((below(name), text.to_owned()));
+                }
+                describe(member, &below(name), found);
+            }
+        }
+        Value::Array(items) => items.iter().enumerate().for_each(|(at, item)| describe(item, &below(&at), found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Names of the sweep's duties.
+fn duties() -> Vec<String> {
+    let source = std::fs::read_to_string(root().join("crates/worker/src/runtime/maintenance/sweep.rs")).unwrap();
+    let (_, list) = source.split_once("static DUTIES").unwrap();
+    let list = list.split("\n];").next().unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 /// Names of the functions that follow a test attribute.
 fn test_names(source: &str) -> Vec<&str> {
     let mut lines = source.lines().map(str::trim);
@@ -132,6 +167,30 @@ fn comments_have_a_subject_and_no_people() {
     assert!(people.is_empty(), "comments name people for processes:\n{}", people.join("\n"));
     let is_few = opened.len() * 100 <= count * MAX_OPENERS_PERCENT;
     assert!(is_few, "{} of {count} comments open with a noun clause:\n{}", opened.len(), opened.join("\n"));
+}
+
+#[test]
+fn descriptions_help_and_duties_are_plain() {
+    let mut texts = Vec::new();
+    for path in ["docs/openapi.json", "docs/longhaul.schema.json"] {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        describe(&serde_json::from_str(&text).unwrap(), path, &mut texts);
+    }
+    assert!(texts.len() > 2_000, "only {} descriptions found", texts.len());
+    // The help of a command is the comment of its arguments.
+    for (path, _, comments) in commented_sources() {
+        if path.starts_with("crates/cli/src/") || path.starts_with("crates/command/src/") {
+            texts.extend(
+                comments.into_iter().map(|comment| (format!("{path}:{}", comment.lines.start()), comment.text)),
+            );
+        }
+    }
+    let duties = duties();
+    assert!(duties.len() > 30, "{duties:?}");
+    texts.extend(duties.into_iter().map(|name| ("a duty of the sweep".to_owned(), name)));
+    texts.retain(|(_, text)| !is_plain(text));
+    let texts: Vec<_> = texts.iter().map(|(place, text)| format!("{place}: {text}")).collect();
+    assert!(texts.is_empty(), "texts open with a question word or name people:\n{}", texts.join("\n"));
 }
 
 #[test]
@@ -215,6 +274,8 @@ fn words_are_found_whole() {
     assert_eq!(people_word("the worker who was killed"), Some("who was"));
     assert_eq!(people_word("event_of_who_was_killed"), Some("who was"));
     assert_eq!(people_word("nobodys who wasted"), None);
+    assert!(is_plain("end overdue executions") && is_plain("Time when it ended."));
+    assert!(!is_plain("When absent: 1.") && !is_plain("park the runs that nobody serves") && !is_plain("Of anybody"));
     let source = "
         #[tokio::test(flavor = \"multi_thread\")]
         async fn one_two() {}

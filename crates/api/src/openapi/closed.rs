@@ -61,7 +61,7 @@ closed_sets! {
     AttemptOutcome: ATTEMPT_OUTCOMES;
     /// Known state of a call's effect.
     EffectState: history::ledger::EffectState::VARIANTS;
-    /// What a key may do.
+    /// Right of a key.
     KeyScope: Scope::ALL;
     /// Role of a person, or of a key at its creation: a set of scopes.
     Role: domain::Role::ALL;

@@ -28,7 +28,7 @@ const BUCKETS: i32 = 40;
 /// Most rows of the list of failures.
 const MAX_FAILURES: usize = 20;
 
-/// What a tenant's executions do now, and what its newest ones did.
+/// Counts of a tenant's executions by state, and its newest ones.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Overview {
     /// Number of executions by status.

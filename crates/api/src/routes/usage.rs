@@ -27,7 +27,7 @@ const BOUNDS: UsageBounds = UsageBounds { executions: 50_000, calls: 200_000 };
 const DEFAULT_SPAN: TimeDelta = TimeDelta::hours(24);
 const MAX_SPAN: TimeDelta = TimeDelta::days(92);
 
-/// What the executions submitted in a span of time spent, and how they ended.
+/// Usage and outcomes of the executions submitted in a span of time.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct UsageView {
     since: DateTime<Utc>,

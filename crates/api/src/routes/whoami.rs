@@ -24,7 +24,7 @@ pub(crate) struct Whoami {
     #[schema(value_type = Vec<closed::Role>)]
     roles: Vec<String>,
     tenant: TenantView,
-    /// What the caller may do.
+    /// Rights of the caller.
     #[schema(value_type = Vec<closed::KeyScope>)]
     scopes: Vec<&'static str>,
 }

@@ -46,7 +46,7 @@ pub struct ApplyArgs {
     /// Write to the database of `DATABASE_URL` for all tenants, instead of through the API
     #[arg(long)]
     direct: bool,
-    /// Refuse what is a warning otherwise
+    /// Refuse files with warnings
     #[arg(long)]
     strict: bool,
     /// Check the files and apply nothing

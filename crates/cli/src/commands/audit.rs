@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// List changes over the API: which key asked for what, and how it was answered
+/// List changes over the API: the key, the operation and the answer of each
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs a key with the scope audit:read. Newest first; refused requests are listed too, submits and messages are not.

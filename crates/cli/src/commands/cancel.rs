@@ -23,7 +23,7 @@ pub struct CancelArgs {
     id: Option<String>,
     #[command(flatten)]
     filters: Option<Filters>,
-    /// Cancel what the filters choose
+    /// Cancel the executions that the filters choose
     #[arg(long, requires = "Filters")]
     yes: bool,
 }

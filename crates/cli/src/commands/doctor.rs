@@ -32,7 +32,7 @@ const SHOWN_ITEMS: i64 = 5;
 /// Time that a reaction may be behind.
 const LATE_SECONDS: f64 = 10.0;
 
-/// Check settings, database, Redis, models and what else a deployment needs
+/// Check settings, database, Redis, models and the other needs of a deployment
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Run it where a role runs, with its settings; it changes nothing. The exit code is 1 if a check failed.
@@ -56,7 +56,7 @@ struct Check {
     name: &'static str,
     state: State,
     found: String,
-    /// What to do about it.
+    /// Advice to the operator.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<&'static str>,
 }
@@ -165,7 +165,7 @@ async fn set_aside(store: &Store) -> Check {
     )
 }
 
-/// What follows an end and is late or fails (docs/design/end.md).
+/// Reactions to ends that are late or fail (docs/design/end.md).
 async fn reactions(store: &Store) -> Check {
     let name = "reactions";
     let backlogs = match store.reaction_backlogs().await {
@@ -216,8 +216,8 @@ async fn fleet(store: &Store) -> Check {
             format!("{} has {default}", one.process)
         };
         let found = workers.iter().map(of).collect::<Vec<_>>().join(", ");
-        let advice =
-            "agents that name no provider get the one of whoever claims them: give all workers the same settings";
+        let advice = "agents that name no provider get the one of the worker that claims them: \
+            give all workers the same settings";
         return Check::failed(name, format!("the default providers differ: {found}"), advice);
     }
     let lacking = |one: &WorkerOffers| {

@@ -34,11 +34,11 @@ enum FilesCommand {
     /// Download a file
     Get {
         id: String,
-        /// Where to write it; its own name here when absent
+        /// Path to write to; by default its own name in this folder
         #[arg(long, value_name = "PATH")]
         out: Option<PathBuf>,
     },
-    /// Delete an upload; what names it keeps its bytes
+    /// Delete an upload; its bytes stay while an input or an artifact names them
     Delete { id: String },
 }
 
@@ -53,7 +53,7 @@ pub struct ArtifactsArgs {
     id: String,
     /// Name or id of the file to download
     file: Option<String>,
-    /// Where to write it; its own name here when absent
+    /// Path to write to; by default its own name in this folder
     #[arg(long, value_name = "PATH", requires = "file")]
     out: Option<PathBuf>,
 }

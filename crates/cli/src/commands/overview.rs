@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// Show what executions do now, and what the newest 2,000 did
+/// Count the executions by state, and sum up the newest 2,000
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -74,7 +74,7 @@ enum ProjectCommand {
         /// Id of the project
         id: String,
     },
-    /// Start a failed task again, with what waits for it
+    /// Start a failed task again, with the tasks that wait for it
     Retry {
         /// Id of the project
         id: String,

@@ -28,7 +28,7 @@ pub struct PruneArgs {
     /// Keep the audit log for this time, in days or weeks; at least 31d
     #[arg(long, value_name = "AGE", value_parser = age, default_value = "400d")]
     audit_older_than: Duration,
-    /// Count what would be removed, and remove nothing
+    /// Count the rows to remove, and remove nothing
     #[arg(long)]
     dry_run: bool,
 }

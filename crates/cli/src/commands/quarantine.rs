@@ -34,7 +34,7 @@ enum QuarantineCommand {
         #[arg(long)]
         all_tenants: bool,
     },
-    /// Show the details of one execution: its worker deaths, its last step, what it waits for
+    /// Show the details of one execution: its worker deaths, its last step, the reason for its wait
     Show {
         /// Id of the execution
         id: String,

@@ -25,7 +25,7 @@ pub struct RetryArgs {
     id: Option<String>,
     #[command(flatten)]
     filters: Option<Filters>,
-    /// Retry what the filters choose
+    /// Retry the executions that the filters choose
     #[arg(long, requires = "Filters")]
     yes: bool,
     /// Repeat all model and tool calls

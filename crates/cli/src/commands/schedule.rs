@@ -48,7 +48,7 @@ enum ScheduleCommand {
     },
     /// Delete a schedule with its history; a run under way goes on
     Delete { key: String },
-    /// List what its ticks started, newest first
+    /// List the executions that its ticks started, newest first
     History {
         key: String,
         /// Firings to show, at most 200

@@ -151,7 +151,7 @@ fn wrapped(description: &Value) -> String {
     text
 }
 
-/// What a value may be, in words.
+/// Words for the values that a schema admits.
 fn shape(of: &Value) -> String {
     if let Some(name) = referenced(of) {
         return format!("[{name}](#{})", name.to_lowercase());

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 
-/// Sum what the executions of a span of time spent, and how they ended
+/// Sum the usage and outcomes of the executions of a span of time
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 An execution counts at the time of its submit, with all that it has spent so far. A span of more than 50,000

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::client::Client;
 
-/// List the workers of the fleet, show what one runs, and drain one
+/// List the workers of the fleet, show the executions of one, and drain one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs a key with the scope admin. A drained worker claims nothing more, ends its attempts as on SIGTERM, and exits.

@@ -54,7 +54,7 @@ pub struct AgentSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), inner(regex(pattern = SKILL_NAME), length(max = 64)), extend("uniqueItems" = true))]
     pub skills: Vec<String>,
-    /// What the agent remembers of its sessions and executions.
+    /// Memory of the agent: of its sessions and executions.
     #[serde(default, skip_serializing_if = "MemorySpec::is_default")]
     pub memory: MemorySpec,
     /// Lets calls read each other's results (`†state.x`) and name the place of their own (`_outputPath`); see

@@ -165,7 +165,7 @@ impl CallSettings {
 pub enum Launch {
     /// As soon as its arguments have streamed. The default for read-only and idempotent tools.
     Eager,
-    /// When the whole reply has arrived. The default for tools with side effects: a reply may still fail as a
+    /// After the whole reply has arrived. The default for tools with side effects: a reply may still fail as a
     /// whole.
     OnClose,
 }

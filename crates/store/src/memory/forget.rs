@@ -29,7 +29,7 @@ pub struct ForgottenFilter {
     pub session: Option<SessionId>,
 }
 
-/// What was forgotten, and the records that hold its texts still: those in which it was said, and those that recalled
+/// Deleted episodes, and the records that hold its texts still: those in which it was said, and those that recalled
 /// it. At most 1,000 of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Forgotten {

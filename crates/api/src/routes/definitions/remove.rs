@@ -13,7 +13,7 @@ use crate::{
 
 /// Removes a version of a definition.
 #[utoipa::path(delete, operation_id = "removeDefinitionVersion", path = "/v1/definitions/{key}/versions/{version}", tag = "definitions",
-    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Which"),
+    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
     responses((status = 204, description = "Removed")))]
 pub(crate) async fn definition(
@@ -31,7 +31,7 @@ pub(crate) async fn definition(
 
 /// Removes a version of an agent.
 #[utoipa::path(delete, operation_id = "removeAgentVersion", path = "/v1/agents/{key}/versions/{version}", tag = "agents",
-    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Which"),
+    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
     responses((status = 204, description = "Removed")))]
 pub(crate) async fn agent(

@@ -194,7 +194,7 @@ pub(crate) struct WaitingView {
 
 /// Explains what an execution waits for: since when, until when, its place in line and an estimate.
 #[utoipa::path(get, operation_id = "getWaiting", path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Why it is where it is", body = WaitingView)))]
+    responses((status = 200, description = "Reason of its state", body = WaitingView)))]
 pub(crate) async fn waiting(
     State(state): State<ApiState>,
     principal: Reader,

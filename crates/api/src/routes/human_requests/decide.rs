@@ -47,7 +47,7 @@ pub(crate) struct DecisionBody {
     decided_by: Option<String>,
 }
 
-/// What happens to a call.
+/// Effect of a decision on its call.
 #[derive(Debug, Clone, Copy, Deserialize, Display, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

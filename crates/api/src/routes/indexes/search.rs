@@ -32,7 +32,7 @@ pub(crate) struct SearchBody {
     /// Maximum number of results; 5 when absent.
     #[schemars(range(min = 1, max = MAX_TOP_K))]
     top_k: Option<u32>,
-    /// When absent: `semantic`, or `keyword` if the index holds no embeddings.
+    /// Method of the search; by default `semantic`, or `keyword` if the index holds no embeddings.
     search_method: Option<SearchMethod>,
     /// `none` when absent.
     query_preprocessing: Option<Preprocessing>,

@@ -80,7 +80,7 @@ impl From<Holdings> for HoldingsView {
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
         ("all_tenants" = Option<bool>, Query, description = "Of any tenant; needs the scope `admin`")),
-    responses((status = 200, description = "What it holds", body = HoldingsView)))]
+    responses((status = 200, description = "Objects that it made or holds", body = HoldingsView)))]
 pub(crate) async fn holdings(
     State(state): State<ApiState>,
     principal: Reader,

@@ -18,7 +18,7 @@ use crate::{
     params(("id" = String, Path, description = "Its id"),
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
+        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
     responses((status = 204, description = "Revoked, or it was before")))]
 pub(crate) async fn revoke(
     State(state): State<ApiState>,

@@ -26,7 +26,7 @@ const OVERLAP: u32 = 86_400;
     params(("id" = String, Path, description = "Id of the old key"),
         ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
+        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
     responses((status = 201, description = "The new key", body = KeySecretView)))]
 pub(crate) async fn rotate(
     State(state): State<ApiState>,

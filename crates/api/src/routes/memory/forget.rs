@@ -16,7 +16,7 @@ use crate::{
     state::ApiState,
 };
 
-/// What was forgotten. Records of conversations are not changed: those named hold the texts until they are deleted.
+/// Deleted episodes. Records of conversations are not changed: those named hold the texts until they are deleted.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ForgottenView {
     /// Number of episodes.

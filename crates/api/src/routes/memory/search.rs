@@ -38,7 +38,7 @@ fn five() -> u32 {
     5
 }
 
-/// What fits the query, best first.
+/// Results of a search, best first.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MemoryResults {
     results: Vec<FoundView>,

@@ -41,7 +41,7 @@ pub(crate) async fn list(
 /// Returns one execution that killed its workers.
 #[utoipa::path(get, operation_id = "getQuarantine", path = "/v1/quarantine/{id}", tag = "quarantine",
     params(("id" = String, Path, description = "The execution's id"),
-        ("all_tenants" = Option<bool>, Query, description = "Of anybody; needs the scope `admin`")),
+        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
     responses((status = 200, description = "Its deaths, its last step and what it waits for", body = QuarantinedView)))]
 pub(crate) async fn get(
     State(state): State<ApiState>,

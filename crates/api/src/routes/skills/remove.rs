@@ -13,7 +13,7 @@ use crate::{
 
 /// Removes a version of a skill.
 #[utoipa::path(delete, operation_id = "removeSkillVersion", path = "/v1/skills/{name}/versions/{version}", tag = "skills",
-    params(("name" = String, Path, description = "Its name"), ("version" = i32, Path, description = "Which"),
+    params(("name" = String, Path, description = "Its name"), ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
     responses((status = 204, description = "Removed")))]
 pub(crate) async fn remove(

@@ -77,7 +77,7 @@ fn enabled() -> bool {
     true
 }
 
-/// How long the secret before signs as well.
+/// Time for which the former secret signs as well.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RotateBody {
