@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt, stream::BoxStream};
 use longhaul_fairness::{FairShare, Share};
+use longhaul_queue::hints::{Look, LookSubscriber, TextDelta};
 use longhaul_shared::{
     domain::{ExecutionId, TenantId},
     telemetry::metrics,
@@ -20,15 +20,12 @@ use longhaul_store::{
     history::events::{Cursor, Event},
 };
 use tokio::{
-    sync::mpsc,
+    sync::{broadcast, mpsc},
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::{
-    error::{ApiError, ApiResult},
-    looks::{Look, TextDelta},
-};
+use crate::error::{ApiError, ApiResult};
 
 /// Interval of reads without hints.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -78,6 +75,7 @@ pub(crate) struct EventStreams {
     subscribes: mpsc::Sender<Stream>,
     /// Places for streams and held submits. An evicted client reconnects with its cursor, or gets the current record.
     slots: FairShare<TenantId>,
+    _looks: LookSubscriber,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -90,17 +88,13 @@ struct Stream {
 }
 
 impl EventStreams {
-    pub(crate) fn spawn(
-        store: Store,
-        looks: BoxStream<'static, Look>,
-        max_streams: usize,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub(crate) fn spawn(store: Store, looks: LookSubscriber, max_streams: usize, shutdown: CancellationToken) -> Self {
         let (subscribes, inbox) = mpsc::channel(256);
-        let follower = Follower::new(store, inbox, looks, shutdown);
+        let follower = Follower::new(store, inbox, looks.subscribe(), shutdown);
         Self {
             subscribes,
             slots: FairShare::new(max_streams as u64),
+            _looks: looks,
             _task: AbortOnDropHandle::new(tokio::spawn(follower.run())),
         }
     }
@@ -167,7 +161,7 @@ impl EventStreams {
 struct Follower {
     store: Store,
     inbox: mpsc::Receiver<Stream>,
-    looks: Option<BoxStream<'static, Look>>,
+    looks: broadcast::Receiver<Look>,
     shutdown: CancellationToken,
     streams: HashMap<u64, Stream>,
     by_execution: HashMap<ExecutionId, Vec<u64>>,
@@ -179,13 +173,13 @@ impl Follower {
     fn new(
         store: Store,
         inbox: mpsc::Receiver<Stream>,
-        looks: BoxStream<'static, Look>,
+        looks: broadcast::Receiver<Look>,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
             store,
             inbox,
-            looks: Some(looks),
+            looks,
             shutdown,
             streams: HashMap::new(),
             by_execution: HashMap::new(),
@@ -243,7 +237,7 @@ impl Follower {
                 self.due.extend(keys.flatten());
             }
             Look::Text(deltas) => {
-                for delta in deltas {
+                for delta in deltas.iter() {
                     let keys = self.by_execution.get(&delta.execution).into_iter().flatten();
                     for stream in keys.filter_map(|key| self.streams.get(key)).filter(|stream| stream.has_text) {
                         // A reader that is behind gets the text with the recorded turn.
@@ -251,7 +245,7 @@ impl Follower {
                     }
                 }
             }
-            Look::Everywhere => self.due.extend(self.streams.keys()),
+            Look::AtEverything => self.due.extend(self.streams.keys()),
         }
     }
 
@@ -326,14 +320,12 @@ impl Stream {
 }
 
 /// The next hint; pending for ever once the hints have ended.
-async fn next_look(looks: &mut Option<BoxStream<'static, Look>>) -> Look {
-    if let Some(stream) = looks {
-        if let Some(look) = stream.next().await {
-            return look;
-        }
-        *looks = None;
+async fn next_look(looks: &mut broadcast::Receiver<Look>) -> Look {
+    match looks.recv().await {
+        Ok(look) => look,
+        Err(broadcast::error::RecvError::Lagged(_)) => Look::AtEverything,
+        Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
     }
-    std::future::pending().await
 }
 
 #[cfg(test)]
@@ -378,7 +370,7 @@ mod tests {
         // Only streams whose reader hung up are read, so no query reaches this database.
         let store = Store::open(StoreOptions::new("postgres://nobody@127.0.0.1:1/none")).unwrap();
         let (_subscribes, inbox) = mpsc::channel(1);
-        let looks = Box::pin(futures::stream::pending());
+        let (_hints, looks) = broadcast::channel(1);
         let mut follower = Follower::new(store, inbox, looks, CancellationToken::new());
         let (first, first_reader) = stream(0);
         let (second, second_reader) = stream(0);

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a refused request stores nothing; a submit answered 2xx is committed; a caller sees only its own
 //! tenant; every error is problem+json with a stable code; every input has a size limit (docs/reference/api.md). SQL
-//! lives in `shared::store`; Redis stays outside: the caller passes hooks and hints.
+//! lives in `store`, Redis in `queue`.
 
 mod audit;
 mod auth;
@@ -18,7 +18,6 @@ mod kept_answers;
 mod key_cache;
 mod key_uses;
 mod keyed_answer;
-mod looks;
 mod middleware;
 mod oidc_session;
 mod openapi;
@@ -38,6 +37,7 @@ mod server;
 mod session_cookie;
 mod session_watch;
 mod state;
+mod traceparent;
 mod unread_body;
 
 use tokio::net::TcpListener;
@@ -48,14 +48,11 @@ use state::ApiState;
 
 pub use longhaul_oidc::Provider as OidcProvider;
 pub use longhaul_page::PageOptions;
-pub use looks::{Look, TextDelta};
 pub use openapi::openapi;
 pub use options::ApiOptions;
 pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
-pub use state::{
-    Announce, ApiDeps, ForgetReplies, Hooks, QueueState, ReadReply, RenderMetrics, ReportQueue, Traceparent, Wake,
-};
+pub use state::ApiDeps;
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {

@@ -2,15 +2,11 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
-use axum::http::HeaderMap;
-use futures::{future::BoxFuture, stream::BoxStream};
 use longhaul_files::Files;
 use longhaul_oidc::Provider;
+use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher, watch::QueueWatch};
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::{
-    domain::{ExecutionId, Prices},
-    guarded_client::GuardedClient,
-};
+use longhaul_shared::{domain::Prices, guarded_client::GuardedClient};
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, history::erasure::Erased, sessions::SessionLimit,
     tenants::api_keys::Pepper,
@@ -25,83 +21,12 @@ use crate::{
     fleet_watch::FleetWatch,
     key_cache::KeyCache,
     key_uses::KeyUses,
-    looks::{Look, TextDelta},
     options::ApiOptions,
     platform_health::PlatformHealth,
     reads::Reads,
     routes::contract::{engine::Engine, options::ContractOptions},
     session_watch::SessionWatch,
 };
-
-/// State of the queue's transport. Reported, never required: Postgres is the truth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueState {
-    Up,
-    /// The transport does not answer; workers poll Postgres.
-    Down,
-    /// No hook reports the state.
-    Unknown,
-}
-
-/// Renders the process's metrics as Prometheus text.
-pub type RenderMetrics = Arc<dyn Fn() -> String + Send + Sync>;
-/// Signals that an execution of a queue became runnable. Must not block.
-pub type Wake = Arc<dyn Fn(&str, ExecutionId) + Send + Sync>;
-/// Signals that an execution changed and observers should read it. Must not block.
-pub type Announce = Arc<dyn Fn(ExecutionId) + Send + Sync>;
-/// Returns the W3C trace context under which an execution is submitted.
-pub type Traceparent = Arc<dyn Fn(&HeaderMap) -> Option<String> + Send + Sync>;
-/// Returns the text that the model has written so far of an execution's turn, at offset 0; `None` if it is gone.
-pub type ReadReply = Arc<dyn Fn(ExecutionId) -> BoxFuture<'static, Option<TextDelta>> + Send + Sync>;
-/// Deletes the text kept of replies of these executions, each with the number of its last recorded turn.
-pub type ForgetReplies = Arc<dyn Fn(Vec<(ExecutionId, u32)>) -> BoxFuture<'static, ()> + Send + Sync>;
-/// Returns the transport's state from memory. Must not block.
-pub type ReportQueue = Arc<dyn Fn() -> QueueState + Send + Sync>;
-
-/// Callbacks of the API. By default they do nothing, except `traceparent`, which reads the request header.
-#[derive(Clone)]
-pub struct Hooks {
-    /// Called for each execution that a request made runnable.
-    pub wake: Wake,
-    /// Called for each existing execution that a request changed.
-    pub announce: Announce,
-    /// Called at each submit.
-    pub traceparent: Traceparent,
-    /// Reads the text so far of the reply under way.
-    pub reply: ReadReply,
-    /// Called for executions whose texts were erased.
-    pub forget: ForgetReplies,
-    pub metrics: RenderMetrics,
-    pub queue: ReportQueue,
-}
-
-impl Default for Hooks {
-    fn default() -> Self {
-        Self {
-            wake: Arc::new(|_, _| {}),
-            announce: Arc::new(|_| {}),
-            traceparent: Arc::new(incoming_traceparent),
-            reply: Arc::new(|_| Box::pin(std::future::ready(None))),
-            forget: Arc::new(|_| Box::pin(std::future::ready(()))),
-            metrics: Arc::new(String::new),
-            queue: Arc::new(|| QueueState::Unknown),
-        }
-    }
-}
-
-impl fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Hooks")
-    }
-}
-
-/// The `traceparent` header, if it is well-formed version 00.
-fn incoming_traceparent(headers: &HeaderMap) -> Option<String> {
-    let text = headers.get("traceparent")?.to_str().ok()?;
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
-    let is_hex = text.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
-    (lengths == [2, 32, 16, 2] && is_hex && text.starts_with("00-")).then(|| text.to_owned())
-}
 
 pub struct ApiDeps {
     pub store: Store,
@@ -115,9 +40,10 @@ pub struct ApiDeps {
     pub pepper: Pepper,
     /// Provider at which people sign in; `None`: they sign in with API keys only.
     pub oidc: Option<Provider>,
+    /// Sends wake-ups to workers and looks to observers.
+    pub publisher: WakeupPublisher,
     /// Hints for event streams.
-    pub looks: BoxStream<'static, Look>,
-    pub hooks: Hooks,
+    pub looks: LookSubscriber,
     pub options: ApiOptions,
 }
 
@@ -138,7 +64,8 @@ pub(crate) struct Shared {
     pub(crate) files: Files,
     pub(crate) pepper: Pepper,
     pub(crate) oidc: Option<Provider>,
-    pub(crate) hooks: Hooks,
+    pub(crate) publisher: WakeupPublisher,
+    pub(crate) queue: QueueWatch,
     pub(crate) options: ApiOptions,
     pub(crate) keys: KeyCache,
     pub(crate) key_uses: KeyUses,
@@ -175,13 +102,16 @@ impl ApiState {
         self.session_limit.get_or_try_init(|| self.store.put_session_limit(max)).await.copied()
     }
 
-    /// Deletes what the transport keeps of replies of erased executions.
+    /// Deletes what Redis keeps of replies of erased executions.
     pub(crate) async fn forget_replies(&self, erased: Vec<Erased>) {
-        (self.hooks.forget)(erased.into_iter().map(|execution| (execution.id, execution.turns)).collect()).await;
+        let erased: Vec<_> = erased.into_iter().map(|execution| (execution.id, execution.turns)).collect();
+        if !self.publisher.forget_replies(&erased).await {
+            tracing::warn!("texts of erased replies stay in Redis until they expire");
+        }
     }
 
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, indexes, files, pepper, oidc, looks, hooks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, files, pepper, oidc, publisher, looks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             key_uses: KeyUses::spawn(store.clone(), shutdown.clone()),
@@ -197,6 +127,8 @@ impl ApiState {
             session_limit: OnceCell::new(),
             session_watch: SessionWatch::spawn(store.clone(), shutdown.clone()),
             event_streams: EventStreams::spawn(store.clone(), looks, options.max_streams, shutdown.clone()),
+            queue: QueueWatch::start(publisher.clone()),
+            publisher,
             store,
             submitter,
             prices,
@@ -204,7 +136,6 @@ impl ApiState {
             files,
             pepper,
             oidc,
-            hooks,
             options,
             shutdown,
         }))
@@ -215,23 +146,4 @@ impl ApiState {
 fn engine(options: &ContractOptions) -> Option<Engine> {
     let made = Engine::new(options.engine.clone()?);
     made.inspect_err(|error| tracing::error!(error = %error, "no client of the agent engine can be made")).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_wellformed_traceparent_is_kept() {
-        let read = |text: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert("traceparent", text.parse().unwrap());
-            incoming_traceparent(&headers)
-        };
-        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert_eq!(read(good).as_deref(), Some(good));
-        for bad in ["", "00-zz-b7-01", &good.replace("00-", "ff-"), &good.to_uppercase()] {
-            assert_eq!(read(bad), None, "{bad}");
-        }
-    }
 }

@@ -1,45 +1,26 @@
 //! Builds the store, the queue and the options from the configuration, and runs the API and the worker on them.
 
-use std::{
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::Future, time::Duration};
 
 use anyhow::Context as _;
-use futures::{FutureExt, StreamExt, stream, stream::BoxStream};
-use longhaul_api::{
-    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, Hooks, Look, OidcProvider, PageOptions,
-    QueueState, TextDelta,
-};
+use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, OidcProvider, PageOptions};
 use longhaul_files::Files;
-use longhaul_queue::{
-    QueueName,
-    hints::{self, LookSubscriber},
-    producer::WakeupPublisher,
-};
+use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_shared::{
     config::{Config, WebSearchBackend},
-    domain::ExecutionId,
     sealing::Sealer,
-    telemetry::{metrics, trace},
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
 use longhaul_webhooks::{Channels, WebhookOptions, email::Mailer};
 use longhaul_worker::WorkerBuilder;
-use tokio::{net::TcpListener, sync::broadcast, time::MissedTickBehavior};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::open_files;
 
 /// Longest time a submit waits for Postgres before the API answers 503.
 const SUBMIT_PATIENCE: Duration = Duration::from_secs(10);
-/// Interval of the Redis probe; `/readyz` reports the last result.
-const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 /// File descriptors kept free for connections other than callers': Postgres, Redis, the contract's engine, and 512 to
 /// webhooks.
@@ -71,9 +52,6 @@ pub async fn serve_api(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let queue = config.queue_options()?;
-    let publisher = WakeupPublisher::start(&queue)?;
-    let looks = looks(LookSubscriber::start(&queue)?);
-    let (state, _probe) = watch_queue(publisher.clone());
     let indexes = OwnIndexes::new(store.clone(), config.retrieval.clone()).context("no HTTP client can be made")?;
     let files = Files::new(store.clone(), &config.files)?;
     let judged = store.clone();
@@ -95,8 +73,8 @@ pub async fn serve_api(
         prices: config.llm.prices(),
         pepper: pepper(config)?,
         oidc: oidc(config)?,
-        looks,
-        hooks: hooks(&publisher, state),
+        publisher: WakeupPublisher::start(&queue)?,
+        looks: LookSubscriber::start(&queue)?,
         options: ApiOptions {
             max_connections: config.api.connections_max.min(open_files::raise().saturating_sub(NOT_CALLERS).max(1)),
             tool_servers: config.tools.mcp.clone(),
@@ -187,93 +165,6 @@ async fn within_shutdown<T>(
     tokio::select! {
         done = work => Ok(done),
         () = too_long => anyhow::bail!("requests were still open {} s after the stop; they were cut", limit.as_secs()),
-    }
-}
-
-fn hooks(publisher: &WakeupPublisher, state: Arc<AtomicU8>) -> Hooks {
-    let (wakes, announces) = (publisher.clone(), publisher.clone());
-    let (replies, forgets) = (publisher.clone(), publisher.clone());
-    let incoming = Hooks::default().traceparent;
-    Hooks {
-        wake: Arc::new(move |queue, id| {
-            match QueueName::new(queue) {
-                Ok(queue) => {
-                    // Records in the trace when the wake-up was published; the message itself carries no trace
-                    // context.
-                    let span = tracing::info_span!("wakeup", otel.kind = "producer", execution.id = %id, queue.name = queue.as_str());
-                    span.in_scope(|| wakes.publish(&queue, id.0, 1));
-                }
-                // The API has validated the name, and the sweep finds the execution without a wake-up.
-                Err(error) => tracing::warn!(%error, "no wake-up was sent"),
-            }
-        }),
-        announce: Arc::new(move |id| announces.look([id.0])),
-        reply: Arc::new(move |id| {
-            let replies = replies.clone();
-            async move { replies.reply_so_far(id.0).await.as_ref().map(piece) }.boxed()
-        }),
-        forget: Arc::new(move |executions| {
-            let forgets = forgets.clone();
-            async move {
-                if !forgets.forget_replies(&executions).await {
-                    tracing::warn!("texts of erased replies stay in Redis until they expire");
-                }
-            }
-            .boxed()
-        }),
-        traceparent: Arc::new(move |headers| trace::current_traceparent().or_else(|| incoming(headers))),
-        metrics: Arc::new(metrics::render),
-        queue: Arc::new(move || match state.load(Ordering::Relaxed) {
-            UP => QueueState::Up,
-            DOWN => QueueState::Down,
-            _ => QueueState::Unknown,
-        }),
-    }
-}
-
-const UNKNOWN: u8 = 0;
-const UP: u8 = 1;
-const DOWN: u8 = 2;
-
-/// Probes Redis in the background, so that a readiness request does not have to.
-fn watch_queue(publisher: WakeupPublisher) -> (Arc<AtomicU8>, AbortOnDropHandle<()>) {
-    let state = Arc::new(AtomicU8::new(UNKNOWN));
-    let told = Arc::clone(&state);
-    let task = tokio::spawn(async move {
-        // The depth itself is not used, only that Redis answered.
-        let Ok(queue) = QueueName::new("default") else { return };
-        let mut ticks = tokio::time::interval(PROBE_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let answer = publisher.depth(&queue).await;
-            told.store(if answer.is_some() { UP } else { DOWN }, Ordering::Relaxed);
-        }
-    });
-    (state, AbortOnDropHandle::new(task))
-}
-
-/// Converts the Redis look messages to the API's type. The subscription lives as long as the stream.
-fn looks(subscriber: LookSubscriber) -> BoxStream<'static, Look> {
-    let receiver = subscriber.subscribe();
-    stream::unfold((subscriber, receiver), |(subscriber, mut receiver)| async move {
-        let look = match receiver.recv().await {
-            Ok(hints::Look::At(ids)) => Look::At(ids.iter().copied().map(ExecutionId).collect()),
-            Ok(hints::Look::Text(deltas)) => Look::Text(deltas.iter().map(piece).collect()),
-            Ok(hints::Look::AtEverything) | Err(broadcast::error::RecvError::Lagged(_)) => Look::Everywhere,
-            Err(broadcast::error::RecvError::Closed) => return None,
-        };
-        Some((look, (subscriber, receiver)))
-    })
-    .boxed()
-}
-
-fn piece(delta: &hints::TextDelta) -> TextDelta {
-    TextDelta {
-        execution: ExecutionId(delta.execution),
-        turn: delta.turn,
-        offset: delta.offset,
-        text: delta.text.clone(),
     }
 }
 

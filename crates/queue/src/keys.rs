@@ -21,7 +21,7 @@
 
 use std::fmt;
 
-use uuid::Uuid;
+use longhaul_shared::domain::ExecutionId;
 
 use super::QueueName;
 
@@ -60,12 +60,12 @@ impl Keys {
     }
 
     /// Turn that an execution writes.
-    pub(crate) fn reply(&self, execution: &Uuid) -> String {
+    pub(crate) fn reply(&self, execution: ExecutionId) -> String {
         format!("{}:reply:{execution}", self.tag)
     }
 
     /// Text of a turn so far.
-    pub(crate) fn reply_text(&self, execution: &Uuid, turn: u32) -> String {
+    pub(crate) fn reply_text(&self, execution: ExecutionId, turn: u32) -> String {
         format!("{}:reply:{execution}:{turn}", self.tag)
     }
 

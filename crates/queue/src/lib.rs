@@ -21,6 +21,7 @@ pub mod disturb;
 pub mod hints;
 pub mod model_calls;
 pub mod producer;
+pub mod watch;
 
 mod keys;
 mod link;

@@ -16,6 +16,7 @@
 
 use std::sync::Arc;
 
+use longhaul_shared::domain::ExecutionId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -30,7 +31,7 @@ const MAX_HOPS: u8 = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     /// These executions changed.
-    At(Arc<[Uuid]>),
+    At(Arc<[ExecutionId]>),
     /// A model wrote this.
     Text(Arc<[TextDelta]>),
     /// Any execution may have changed: the subscription is new, or the message is from a later release.
@@ -40,7 +41,7 @@ pub enum Look {
 /// A piece of a reply's text, sent while the model writes. Pieces may be lost: the recorded turn has the whole text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TextDelta {
-    pub execution: Uuid,
+    pub execution: ExecutionId,
     /// Number of the turn in its execution, from 1.
     pub turn: u32,
     /// Bytes of the turn's text before this piece.
@@ -70,15 +71,19 @@ pub(super) fn passed_on(wakeup: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Encodes a look at these executions.
-pub(super) fn look(executions: &[Uuid]) -> Vec<u8> {
-    executions.iter().flat_map(|id| *id.as_bytes()).collect()
+pub(super) fn look(executions: &[ExecutionId]) -> Vec<u8> {
+    executions.iter().flat_map(|id| *id.0.as_bytes()).collect()
 }
 
 /// Decodes a message from the look channel.
 pub(super) fn read_look(message: &[u8]) -> Look {
     let (ids, rest) = message.as_chunks::<16>();
     let is_known = rest.is_empty() && ids.first().is_some_and(|first| !first.starts_with(&LATER));
-    if is_known { Look::At(ids.iter().map(|id| Uuid::from_bytes(*id)).collect()) } else { Look::AtEverything }
+    if is_known {
+        Look::At(ids.iter().map(|id| ExecutionId(Uuid::from_bytes(*id))).collect())
+    } else {
+        Look::AtEverything
+    }
 }
 
 #[cfg(test)]
@@ -87,11 +92,11 @@ mod tests {
 
     #[test]
     fn look_message_round_trips_every_id() {
-        let ids = [Uuid::now_v7(), Uuid::nil(), Uuid::now_v7()];
+        let ids = [Uuid::now_v7(), Uuid::nil(), Uuid::now_v7()].map(ExecutionId);
         assert_eq!(read_look(&look(&ids)), Look::At(ids.into()));
         // Fixed bytes: the previous release sends and reads this format.
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        assert_eq!(look(&[one, other]), [*one.as_bytes(), *other.as_bytes()].concat());
+        assert_eq!(look(&[ExecutionId(one), ExecutionId(other)]), [*one.as_bytes(), *other.as_bytes()].concat());
         assert_eq!(wakeup_for(one), *one.as_bytes());
         assert_eq!(wakeup(), [0; 16]);
     }
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn unknown_look_version_looks_at_everything() {
-        let ids = look(&[Uuid::now_v7(), Uuid::now_v7()]);
+        let ids = look(&[Uuid::now_v7(), Uuid::now_v7()].map(ExecutionId));
         let longer_ids = [ids.as_slice(), b"!"].concat();
         let marked = [LATER.as_slice(), &[2], &ids].concat();
         for later in [&b""[..], b"2", &ids[..31], &longer_ids, &marked] {

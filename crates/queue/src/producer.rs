@@ -64,7 +64,7 @@ struct Inner {
 
 enum Note {
     Wake { queue: QueueName, hint: Uuid, count: usize, noted_at: Instant },
-    Look(Vec<Uuid>),
+    Look(Vec<ExecutionId>),
     Reply(ReplyNote),
     Flush(oneshot::Sender<()>),
 }
@@ -105,9 +105,27 @@ impl WakeupPublisher {
         }
     }
 
+    /// Announces that a request made an execution runnable. Does not block. A lost wake-up only delays the execution.
+    pub fn wake(&self, queue: &str, id: ExecutionId) {
+        match QueueName::new(queue) {
+            Ok(queue) => {
+                // Records in the trace when the wake-up was published; the message itself carries no trace context.
+                let span = tracing::info_span!(
+                    "wakeup",
+                    otel.kind = "producer",
+                    execution.id = %id,
+                    queue.name = queue.as_str()
+                );
+                span.in_scope(|| self.publish(&queue, id.0, 1));
+            }
+            // A submit has validated the name, and the sweep finds the execution without a wake-up.
+            Err(error) => tracing::warn!(%error, "no wake-up was sent"),
+        }
+    }
+
     /// Announces that an execution is runnable again, if it waits for a worker. Does not block. A lost wake-up only
     /// delays the execution.
-    pub fn wake(&self, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
+    pub fn wake_again(&self, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
         if waits_for == Some(WaitReason::Worker)
             && let Ok(queue) = QueueName::new(queue)
         {
@@ -116,8 +134,8 @@ impl WakeupPublisher {
     }
 
     /// Announces that these executions changed and observers should read them. Does not block.
-    pub fn look(&self, executions: impl IntoIterator<Item = Uuid>) {
-        let executions: Vec<Uuid> = executions.into_iter().collect();
+    pub fn look(&self, executions: impl IntoIterator<Item = ExecutionId>) {
+        let executions: Vec<ExecutionId> = executions.into_iter().collect();
         let count = executions.len();
         if count > 0 && self.inner.notes.try_send(Note::Look(executions)).is_err() {
             metrics::looks_dropped(count);
@@ -131,19 +149,19 @@ impl WakeupPublisher {
 
     /// Voids the text sent of an execution's turn, because the turn is asked again. Does not block.
     pub fn void_reply(&self, execution: ExecutionId) {
-        self.note_reply(ReplyNote::Void(execution.0));
+        self.note_reply(ReplyNote::Void(execution));
     }
 
     /// Text that the model has written so far of the turn under way, at offset 0; `None` if it is gone, or Redis does
     /// not answer. The turn may be recorded by now.
-    pub async fn reply_so_far(&self, execution: Uuid) -> Option<TextDelta> {
+    pub async fn reply_so_far(&self, execution: ExecutionId) -> Option<TextDelta> {
         self.ask(async |connection| replies::text_so_far(&self.inner.keys, execution, connection).await).await?
     }
 
     /// Deletes the text kept of these executions, each with the number of its last recorded turn. Returns false if
     /// Redis does not answer; the text then expires within minutes.
     pub async fn forget_replies(&self, executions: &[(ExecutionId, u32)]) -> bool {
-        let keys = executions.iter().flat_map(|(id, turns)| replies::keys_of(&self.inner.keys, &id.0, *turns));
+        let keys = executions.iter().flat_map(|(id, turns)| replies::keys_of(&self.inner.keys, *id, *turns));
         let keys: Vec<String> = keys.collect();
         for keys in keys.chunks(PUSH_CHUNK) {
             let deleted: Option<u64> =
@@ -167,6 +185,11 @@ impl WakeupPublisher {
         if self.inner.notes.send(Note::Flush(done)).await.is_ok() {
             let _ = sent.await;
         }
+    }
+
+    /// True if Redis answers.
+    pub(super) async fn is_up(&self) -> bool {
+        self.ask(async |connection| redis::cmd("PING").query_async::<()>(connection).await).await.is_some()
     }
 
     /// Length of the list of `queue`; `None` if Redis does not answer.
@@ -265,7 +288,7 @@ impl Sender {
                 scripts += 1;
             }
         }
-        let looks: Vec<Uuid> = batch.looks.into_iter().collect();
+        let looks: Vec<ExecutionId> = batch.looks.into_iter().collect();
         for chunk in looks.chunks(LOOK_MESSAGE_IDS) {
             pipeline.cmd("PUBLISH").arg(self.keys.look()).arg(messages::look(chunk));
         }
@@ -302,7 +325,7 @@ impl Sender {
 #[derive(Default)]
 struct Batch {
     wakeups: HashMap<QueueName, Vec<Uuid>>,
-    looks: HashSet<Uuid>,
+    looks: HashSet<ExecutionId>,
     replies: Vec<ReplyNote>,
     flushed: Vec<oneshot::Sender<()>>,
 }
@@ -345,7 +368,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn batch_caps_wakeups_and_deduplicates_looks() {
-        let look = || Note::Look(vec![Uuid::from_u128(1), Uuid::from_u128(2)]);
+        let look = || Note::Look([1, 2].map(|id| ExecutionId(Uuid::from_u128(id))).to_vec());
         let notes = vec![wake("a", 2), look(), wake("b", 100), look(), wake("b", 1)];
         let batch = Batch::gather(notes.into_iter(), 10);
         assert_eq!(batch.wakeups[&QueueName::new("a").unwrap()], [Uuid::from_u128(7), Uuid::nil()]);

@@ -3,8 +3,8 @@
 //! One key names the turn that an execution writes, another holds that turn's text. Losing them is harmless: the
 //! recorded turn has the whole text.
 
+use longhaul_shared::domain::ExecutionId;
 use redis::{Pipeline, RedisResult, aio::MultiplexedConnection};
-use uuid::Uuid;
 
 use super::{keys::Keys, messages::TextDelta};
 
@@ -18,24 +18,24 @@ const TTL_SECONDS: u64 = 900;
 pub(super) enum ReplyNote {
     Text(TextDelta),
     /// The turn is asked, perhaps again: text before this is void.
-    Void(Uuid),
+    Void(ExecutionId),
 }
 
 impl ReplyNote {
     /// Adds the commands of this note, whose answers are ignored.
     pub(super) fn keep(&self, keys: &Keys, pipeline: &mut Pipeline) {
         match self {
-            Self::Void(execution) => pipeline.cmd("DEL").arg(keys.reply(execution)).ignore(),
+            Self::Void(execution) => pipeline.cmd("DEL").arg(keys.reply(*execution)).ignore(),
             Self::Text(TextDelta { execution, turn, offset: 0, text }) => {
-                let (turn_key, text_key) = (keys.reply(execution), keys.reply_text(execution, *turn));
+                let (turn_key, text_key) = (keys.reply(*execution), keys.reply_text(*execution, *turn));
                 pipeline.cmd("SET").arg(turn_key).arg(turn).arg("EX").arg(TTL_SECONDS).ignore();
                 pipeline.cmd("SET").arg(text_key).arg(text).arg("EX").arg(TTL_SECONDS).ignore()
             }
             Self::Text(TextDelta { execution, turn, offset, text }) if offset + text.len() <= MAX_BYTES => {
-                let key = keys.reply_text(execution, *turn);
+                let key = keys.reply_text(*execution, *turn);
                 pipeline.cmd("SETRANGE").arg(&key).arg(offset).arg(text).ignore();
                 pipeline.cmd("EXPIRE").arg(&key).arg(TTL_SECONDS).ignore();
-                pipeline.cmd("EXPIRE").arg(keys.reply(execution)).arg(TTL_SECONDS).ignore()
+                pipeline.cmd("EXPIRE").arg(keys.reply(*execution)).arg(TTL_SECONDS).ignore()
             }
             Self::Text(_) => pipeline,
         };
@@ -43,21 +43,20 @@ impl ReplyNote {
 }
 
 /// Keys of all that may be kept of an execution whose last recorded turn is `turns`: also a turn that was under way.
-pub(super) fn keys_of(keys: &Keys, execution: &Uuid, turns: u32) -> impl Iterator<Item = String> {
-    let texts = (0..=turns.saturating_add(1)).map(|turn| keys.reply_text(execution, turn));
+pub(super) fn keys_of(keys: &Keys, execution: ExecutionId, turns: u32) -> impl Iterator<Item = String> {
+    let texts = (0..=turns.saturating_add(1)).map(move |turn| keys.reply_text(execution, turn));
     std::iter::once(keys.reply(execution)).chain(texts)
 }
 
 /// Text kept of the turn under way, at offset 0.
 pub(super) async fn text_so_far(
     keys: &Keys,
-    execution: Uuid,
+    execution: ExecutionId,
     connection: &mut MultiplexedConnection,
 ) -> RedisResult<Option<TextDelta>> {
-    let turn: Option<u32> = redis::cmd("GET").arg(keys.reply(&execution)).query_async(connection).await?;
+    let turn: Option<u32> = redis::cmd("GET").arg(keys.reply(execution)).query_async(connection).await?;
     let Some(turn) = turn else { return Ok(None) };
-    let text: Option<Vec<u8>> =
-        redis::cmd("GET").arg(keys.reply_text(&execution, turn)).query_async(connection).await?;
+    let text: Option<Vec<u8>> = redis::cmd("GET").arg(keys.reply_text(execution, turn)).query_async(connection).await?;
     Ok(text.and_then(whole).map(|text| TextDelta { execution, turn, offset: 0, text }))
 }
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
-use longhaul_queue::QueueName;
 use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
@@ -205,7 +204,7 @@ async fn redelivered_execution_makes_progress_once_c52() {
     let id = fleet.submit("d", json!({})).await;
     stage.started("only").await;
     for _ in 0..50 {
-        fleet.publisher.publish(&QueueName::new("default").unwrap(), id.0, 1);
+        fleet.publisher.wake("default", id);
     }
     // An execution announced later has run, so workers have looked at the earlier wake-ups.
     fleet.llm.push(reply_text("other"));

@@ -38,7 +38,7 @@ async fn batch_returns_one_verdict_per_item_in_order() {
     }
     assert_eq!(verdicts[3]["error"]["errors"][0]["path"], "/input/text");
     assert_eq!(api.count().await, 16);
-    assert_eq!(api.told.woken.lock().unwrap().len(), 16);
+    assert_eq!(api.woken("default").await.len(), 16);
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ async fn budget_raise_wakes_waiters_and_returns_the_budget() {
     assert_eq!(raised.body["root_id"], root.to_string());
     assert_eq!((&raised.body["reserved"]["cost_usd"], &raised.body["waiting"]), (&json!(0.5), &json!(0)));
     assert_eq!(raised.body["over_limit"], json!({"cost_usd": 0.0, "tokens": 0, "model_calls": 0}));
-    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), child.id));
+    assert_eq!(api.woken("default").await.last(), Some(&child.id));
     let again = api.acme.post(&path, &json!({"max_model_calls": 1})).await;
     assert_eq!(again.body, raised.body, "the same again changes nothing");
     let plain = api.submit().await;

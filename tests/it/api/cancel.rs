@@ -22,6 +22,7 @@ async fn cancel_without_a_worker_ends_at_once() {
     let delay = std::time::Duration::from_secs(10);
     let retry = Conclusion::Retry { failure: transient(), delay, wake_seq: claimed.wake_seq };
     worker.end(&claimed, retry).await.unwrap();
+    let mut looks = api.redis.hear_looks().await;
     for id in [pending, scheduled, parked] {
         let answer = cancel(&api, id).await;
         assert_eq!((answer.status, &answer.body["status"]), (200, &json!("FAILED")), "{}", answer.text);
@@ -32,7 +33,10 @@ async fn cancel_without_a_worker_ends_at_once() {
         let again = cancel(&api, id).await;
         assert_eq!((again.status, &again.body), (200, &answer.body), "{}", again.text);
     }
-    assert_eq!(*api.told.announced.lock().unwrap(), [pending, scheduled, parked]);
+    api.publisher.flush().await;
+    let mut ended = [pending, scheduled, parked];
+    ended.sort_unstable();
+    assert_eq!(looks.so_far().await, ended);
     let left: i64 = sqlx::query_scalar("select count(*) from parked").fetch_one(&api.db.pool).await.unwrap();
     assert_eq!((left, worker.claim(10).await.len()), (0, 0));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_api::{ApiOptions, Look};
+use longhaul_api::ApiOptions;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::history::journal::StepKind::Turn;
 use reqwest::Method;
@@ -77,20 +77,23 @@ async fn run(api: &TestApi) -> ExecutionId {
 #[tokio::test]
 async fn stream_delivers_events_live_until_the_execution_ends() {
     let api = TestApi::start().await;
+    api.redis.followed_by(1).await;
     let id = api.submit().await;
     let mut stream = Stream::open(&api, id, &[]).await;
     let (seq, kind, data) = stream.next().await.unwrap();
     assert_eq!((seq.as_str(), kind.as_str(), &data["kind"]), ("1", "submitted", &json!("submitted")));
     let worker = TestWorker::start(&api.store).await;
     let claimed = worker.claim_one().await;
-    api.looks.unbounded_send(Look::At(vec![id])).unwrap();
+    api.publisher.look([id]);
     let (seq, kind, data) = stream.next().await.unwrap();
     assert_eq!((seq.as_str(), kind.as_str(), &data["data"]["attempt"]), ("2", "claimed", &json!(1)));
     // Without a hint the stream shows the event within a second.
     worker.record(write(&claimed, 1, vec![step(1, Turn, "hello")])).await.unwrap();
     assert_eq!(stream.next().await.unwrap().1, "turn");
     worker.finish(&claimed).await.unwrap();
-    api.looks.unbounded_send(Look::Everywhere).unwrap();
+    // A look of a later release: read everything.
+    let heard: usize = api.redis.command(&["PUBLISH", &api.redis.key("look"), "2: something changed"]).await;
+    assert_eq!(heard, 1);
     assert_eq!(names(&stream.rest().await), [("4", "finished")]);
 }
 

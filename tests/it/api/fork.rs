@@ -50,7 +50,7 @@ async fn fork_shares_earlier_steps_and_names_its_origin() {
     let shown = api.acme.get(&format!("/v1/executions/{id}")).await.body;
     let budget = json!([shown["budget"]["max"]["model_calls"], shown["budget"]["spent"]["model_calls"]]);
     assert_eq!(budget, json!([7, 0]), "the origin's, anew");
-    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), id.parse().unwrap()));
+    assert_eq!(api.woken("default").await.last(), Some(&id.parse().unwrap()));
     let claimed = worker.claim_one().await;
     assert!(claimed.has_history && claimed.is_fork && claimed.overrides.is_none());
     let loaded = api.store.load_journal(claimed.id, JOURNAL_FORMAT).await.unwrap();

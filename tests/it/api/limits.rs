@@ -22,7 +22,7 @@ async fn limit_can_be_set_raised_and_removed() {
     assert_eq!(shown, json!({"limits": [row], "next_after": null}));
     let raised = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 2})).await;
     assert_eq!(raised.body["woken"], 1);
-    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), second));
+    assert_eq!(api.woken("default").await.last(), Some(&second));
     assert_eq!(worker.claim_one().await.id, second);
     assert_eq!(api.acme.delete("/v1/limits/agent:clerk").await.status, 204);
     assert_eq!(api.acme.delete("/v1/limits/agent:clerk").await.error(), (404, "not_found"));

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use longhaul_api::Look;
 use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::StepKind::Turn;
@@ -111,7 +110,7 @@ async fn reconnecting_streams_without_hints_deliver_every_event() {
         .await;
         // Every other round gets no hints, so the streams must poll.
         if round % 2 == 0 {
-            api.looks.unbounded_send(Look::At(ids.clone())).unwrap();
+            api.publisher.look(ids.clone());
         }
         all_are_at(2 + (round + 1) * STEPS_OF_A_ROUND).await;
     }

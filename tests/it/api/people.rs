@@ -121,12 +121,13 @@ async fn approval_shows_the_call_and_decision_wakes_it() {
     assert_eq!((&shown.body["state"], &shown.body["policy"]), (&json!("waiting"), &json!("pay: ask")));
     assert_eq!(shown.body["hash"], hex::encode(request.hash));
     let said = json!({"decision": "approve", "reason": "fine", "decided_by": "Ada"});
+    let mut looks = desk.api.redis.hear_looks().await;
     let decided = decide(&desk.reviewer, &request, said).await;
     assert_eq!((decided.status, &decided.body["state"]), (200, &json!("approved")), "{}", decided.text);
     let by = &decided.body["decided_by"];
     assert_eq!((&by["key_name"], &by["person"]), (&json!("test"), &json!("Ada")));
-    assert_eq!(*desk.api.told.announced.lock().unwrap(), [id]);
-    assert_eq!(desk.api.told.woken.lock().unwrap().last(), Some(&("default".to_owned(), id)));
+    assert_eq!(looks.next().await, [id]);
+    assert_eq!(desk.api.woken("default").await.last(), Some(&id));
     assert_eq!(desk.worker.claim_one().await.id, id);
     let events = desk.api.acme.get(&format!("/v1/executions/{id}/events")).await;
     let decided = events.body["events"].as_array().unwrap().iter().find(|event| event["kind"] == "approval_decided");

@@ -60,6 +60,6 @@ async fn operator_sees_and_resets_an_open_endpoint() {
     assert_eq!(reset(json!({"provider": "openai", "model": "large"})).await.error(), (404, "not_found"));
     let after = reset(json!({"provider": "openai"})).await;
     assert_eq!((after.status, &after.body["endpoints"][0]["state"]), (200, &json!("closed")), "{}", after.text);
-    assert_eq!(api.told.woken.lock().unwrap().last(), Some(&("default".to_owned(), id)));
+    assert_eq!(api.woken("default").await.last(), Some(&id));
     assert_eq!(worker.claim_one().await.id, id);
 }

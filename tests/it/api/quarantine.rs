@@ -58,7 +58,7 @@ async fn only_its_tenant_lists_and_releases_a_quarantine() {
     let released = api.acme.post(&release, &json!({})).await;
     assert_eq!((released.status, &released.body["all"]), (200, &json!(false)));
     let retry: ExecutionId = released.body["released_as"].as_str().unwrap().parse().unwrap();
-    assert_eq!(*api.told.woken.lock().unwrap().last().unwrap(), ("default".to_owned(), retry));
+    assert_eq!(api.woken("default").await.last(), Some(&retry));
     assert_eq!(api.acme.get(&format!("/v1/executions/{retry}")).await.body["retry_of"], json!(first.to_string()));
     let again = api.acme.post(&release, &json!({})).await;
     assert_eq!((again.error(), &again.body["execution_id"]), ((409, "not_releasable"), &json!(retry.to_string())));

@@ -62,7 +62,7 @@ async fn invalid_submit_returns_code_and_paths() {
         assert!(!answer.header("x-request-id").is_empty());
     }
     assert_eq!(api.count().await, 0);
-    assert!(api.told.woken.lock().unwrap().is_empty());
+    assert_eq!(api.woken("default").await, []);
 }
 
 #[tokio::test]

@@ -54,7 +54,7 @@ async fn retry_copies_the_journal_up_to_the_failure() {
     assert!(column(&copied, "attempt").iter().all(|attempt| **attempt == 0));
     assert_eq!(copied[1]["messages"], json!(["turn one"]), "messages live with their execution");
     assert_eq!(copied[1]["body"], "turn one");
-    assert_eq!(api.told.woken.lock().unwrap().last().unwrap().1.to_string(), new);
+    assert_eq!(api.woken("default").await.last().unwrap().to_string(), new);
     let events = api.acme.get(&format!("/v1/executions/{new}/events")).await;
     assert_eq!(events.body["events"][0]["data"], json!({"retry_of": id.to_string(), "copied_steps": 4}));
     let origin = api.acme.get(&format!("/v1/executions/{id}")).await;

@@ -28,7 +28,7 @@ async fn submit_stores_the_exact_input_and_wakes() {
     assert_eq!(told("metadata"), json!({"customer": "7"}));
     assert_eq!(told("tenant"), json!({"org_id": "acme", "group_id": null}));
     assert_eq!((told("started_at"), told("finished_at"), told("failure")), (Value::Null, Value::Null, Value::Null));
-    assert_eq!(*api.told.woken.lock().unwrap(), [("slow".to_owned(), id.parse().unwrap())]);
+    assert_eq!(api.woken("slow").await, [id.parse().unwrap()]);
     let near: i64 = sqlx::query_scalar("select count(*) from deadlines").fetch_one(&api.db.pool).await.unwrap();
     assert_eq!(near, 1, "a near deadline is on the sweep's list");
 }
@@ -41,7 +41,7 @@ async fn scheduled_submit_waits_without_a_wake_up() {
     let view = api.acme.get(&format!("/v1/executions/{id}")).await;
     assert_eq!(view.body["wait_reason"], "scheduled", "{}", view.text);
     assert_eq!(serde_json::from_value::<chrono::DateTime<chrono::Utc>>(view.body["wait_until"].clone()).unwrap(), at);
-    assert!(api.told.woken.lock().unwrap().is_empty());
+    assert_eq!(api.woken("default").await, []);
 }
 
 /// The answer to a submit is built without reading the row, so it must equal what a read returns.

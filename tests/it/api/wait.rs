@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_api::{ApiOptions, Look};
+use longhaul_api::ApiOptions;
 use serde_json::json;
 
 use crate::support::api::TestApi;
@@ -32,7 +32,7 @@ async fn wait_returns_output_when_the_execution_ends() {
     let claimed =
         eventually("the submit is claimable", SOON, async || worker.claim(1).await.pop().ok_or("nothing yet")).await;
     worker.finish(&claimed).await.unwrap();
-    api.looks.unbounded_send(Look::At(vec![claimed.id])).unwrap();
+    api.publisher.look([claimed.id]);
     let answer = held.await.unwrap();
     assert_eq!((answer.status, &answer.body["status"]), (201, &json!("FINISHED")), "{}", answer.text);
     assert_eq!(answer.body["output"], json!({"total": 12}));

@@ -145,7 +145,6 @@ async fn later_message_learns_of_the_new_browser() {
         let said = bench.api.acme.post(&path, &json!({"message": "go on"})).await;
         assert!(said.status < 300, "{}", said.text);
         let id = said.body["execution_id"].as_str().unwrap_or_else(|| panic!("{}", said.text)).parse().unwrap();
-        bench.fleet.publisher.wake("interactive", id, None);
         texts.push(bench.finished(id).await.pop().unwrap());
     }
     assert!(!texts[0].contains(NEW) && texts[1].contains(NEW), "{texts:?}");

@@ -49,7 +49,7 @@ impl Bench {
         fleet.set("LONGHAUL__BROWSER__PRIVATE_HOSTS", &site.host);
         fleet.store.put_shared_agent(&surfer(vec![FileInput::Images])).await.unwrap();
         let options = ApiOptions { has_browser: true, max_running_sessions: 0, ..ApiOptions::default() };
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let api = TestApi::over(&fleet, options).await;
         Some(Self { fleet, api, site })
     }
 
@@ -66,7 +66,6 @@ impl Bench {
         let answer = self.api.acme.post("/v1/executions", &body).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("default", id, None);
         id
     }
 

@@ -38,7 +38,6 @@ async fn decide(bench: &Bench, mut decision: Value) {
     let path = format!("/v1/approvals/{}/decision", approval["id"].as_str().unwrap());
     let decided = reviewer.post(&path, &decision).await;
     assert_eq!(decided.status, 200, "{}", decided.text);
-    bench.fleet.publisher.wake("default", approval["execution_id"].as_str().unwrap().parse().unwrap(), None);
 }
 
 #[tokio::test]

@@ -92,7 +92,6 @@ async fn retry_and_fork_keep_results_and_tools() {
     let retried = bench.api.acme.post(&format!("{path}/retry"), &json!({})).await;
     assert_eq!(retried.status, 201, "{}", retried.text);
     let retry = retried.body["id"].as_str().unwrap().parse().unwrap();
-    bench.fleet.publisher.wake("default", retry, None);
     assert_eq!(bench.fleet.ended(retry).await["status"], "FAILED");
     assert!(!bench.fleet.event_kinds(retry).await.contains(&"tool_call_pending".to_owned()));
     assert_eq!(bench.results(), [("c1".to_owned(), "seven".to_owned())]);
@@ -101,7 +100,6 @@ async fn retry_and_fork_keep_results_and_tools() {
     let forked = bench.api.acme.post(&format!("{path}/fork"), &body).await;
     assert_eq!(forked.status, 201, "{}", forked.text);
     let fork = forked.body["id"].as_str().unwrap().parse().unwrap();
-    bench.fleet.publisher.wake("default", fork, None);
     let own = bench.waits_for(fork, &["c1"]).await;
     assert_eq!(bench.post(fork, json!([output(&own["c1"], json!("eight"))])).await.status, 200);
     bench.finished(fork).await;

@@ -57,7 +57,7 @@ impl Bench {
             fleet.set(&format!("LONGHAUL__WORKER__{name}_SECONDS"), seconds);
         }
         fleet.store.put_shared_agent(&agent).await.unwrap();
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), ApiOptions::default()).await;
+        let api = TestApi::over(&fleet, ApiOptions::default()).await;
         Self { fleet, api }
     }
 
@@ -85,7 +85,6 @@ impl Bench {
         let answer = self.api.acme.post("/v1/executions", &body).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("default", id, None);
         id
     }
 
@@ -116,14 +115,9 @@ impl Bench {
         .await
     }
 
-    /// Posts results, and wakes the execution as the program's API does.
     async fn post(&self, id: ExecutionId, results: Value) -> Answer {
         let path = format!("/v1/executions/{id}/tool-results");
-        let answer = self.api.acme.post(&path, &json!({ "results": results })).await;
-        if answer.status == 200 {
-            self.fleet.publisher.wake("default", id, None);
-        }
-        answer
+        self.api.acme.post(&path, &json!({ "results": results })).await
     }
 
     /// Results in the model's last request, in their order.

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_shared::domain::{ExecutionId, limits::LimitKey};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::proxy::FaultProxy;
@@ -59,17 +58,8 @@ async fn next_holder_of_a_lost_claims_slot_is_announced() {
     let other = worker(&fleet);
     fleet.until(second, "it waits for the slot", |row| row["wait_reason"] == "concurrency_limit").await;
     other.kill().await;
-    let subscriber = LookSubscriber::start(&fleet.config().queue_options().unwrap()).unwrap();
-    let mut looks = subscriber.subscribe();
-    let told = async {
-        loop {
-            if let Look::At(ids) = looks.recv().await.unwrap()
-                && ids.contains(&second.0)
-            {
-                return;
-            }
-        }
-    };
+    let mut looks = fleet.redis.hear_looks().await;
+    let told = async { while !looks.next().await.contains(&second) {} };
     within("the second is announced", PATIENCE, told).await;
     assert_eq!(fleet.row(second).await["wait_reason"], "worker");
     assert_eq!(fleet.event_kinds(first).await[..3], ["submitted", "claimed", "released"]);

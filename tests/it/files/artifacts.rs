@@ -176,7 +176,6 @@ async fn session_keeps_files_longer_than_its_executions() {
         let sent = service.api.acme.post(&format!("{path}/messages"), &json!({"message": message})).await;
         assert_eq!(sent.status, 202, "{}", sent.text);
         let id = sent.body["execution_id"].as_str().unwrap().parse().unwrap();
-        service.fleet.publisher.wake("default", id, None);
         let row = service.fleet.ended(id).await;
         assert_eq!(row["status"], "FINISHED", "{row}");
     };

@@ -4,8 +4,7 @@ mod artifacts;
 mod objects;
 mod requests;
 
-use std::sync::Arc;
-
+use longhaul_api::ApiOptions;
 use longhaul_sdk::{
     AgentSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::{FileInput, ModelSpec, ToolRef},
@@ -39,8 +38,7 @@ impl Service {
         let accepts = vec![FileInput::Images, FileInput::Pdf];
         fleet.store.put_shared_agent(&drawing("sees", accepts)).await.unwrap();
         fleet.store.put_shared_agent(&drawing("blind", Vec::new())).await.unwrap();
-        let environment = fleet.environment().clone();
-        let api = TestApi::over_configured(Arc::clone(&fleet.db), environment).await;
+        let api = TestApi::over(&fleet, ApiOptions::default()).await;
         Self { fleet, api }
     }
 
@@ -50,7 +48,6 @@ impl Service {
         let answer = self.api.acme.post("/v1/executions", &json!({"agent": agent, "input": input})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("default", id, None);
         id
     }
 }

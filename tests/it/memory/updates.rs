@@ -309,12 +309,11 @@ async fn resumed_execution_is_noted_once() {
         _ => reply_text("Noted."),
     });
     let holds = Holds::default();
-    let doomed = service.fleet.worker_with(|builder| builder.probe(holds.probe()));
     let session = service.begin(json!({})).await;
     let answer = service.api.acme.post(&format!("{session}/messages"), &json!({ "message": "go" })).await;
     let id = id_of(&answer);
     holds.plan(id, Point::BeforeTurn, 2);
-    service.fleet.publisher.wake("interactive", id, None);
+    let doomed = service.fleet.worker_with(|builder| builder.probe(holds.probe()));
     holds.all_held().await;
     doomed.kill().await;
     sqlx::query("delete from memory_sources").execute(&service.fleet.db.pool).await.unwrap();

@@ -237,8 +237,7 @@ async fn same_key_gives_the_same_project() {
     assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]));
     // The agent may be gone, and a process may know nothing of it any more.
     sqlx::query("update agent_versions set removed_at = longhaul_now()").execute(&service.fleet.db.pool).await.unwrap();
-    let (db, publisher) = (service.fleet.db.clone(), service.fleet.publisher.clone());
-    let later = TestApi::over_queue(db, publisher, ApiOptions::default()).await;
+    let later = TestApi::over(&service.fleet, ApiOptions::default()).await;
     let again = later.acme.post_as("/v1/projects", &body, &key).await;
     assert_eq!((again.status, &again.body["id"]), (200, &first.body["id"]), "{}", again.text);
     sqlx::query("update agent_versions set removed_at = null").execute(&service.fleet.db.pool).await.unwrap();

@@ -46,7 +46,7 @@ impl Service {
             fleet.store.put_shared_agent(&agent(key)).await.unwrap();
         }
         let options = ApiOptions { max_running_projects, ..ApiOptions::default() };
-        let mut api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let mut api = TestApi::over(&fleet, options).await;
         api.acme = api.caller("acme", &[EVERYDAY, &[Scope::ApprovalsDecide]].concat()).await;
         Self { fleet, api }
     }

@@ -20,7 +20,6 @@ fn told(request: &Captured) -> String {
 async fn say(service: &Service, session: &str, message: &str) -> Captured {
     let sent = service.api.acme.post(&format!("{session}/messages"), &json!({ "message": message })).await;
     assert_eq!(sent.status, 202, "{}", sent.text);
-    service.fleet.publisher.wake("interactive", id_of(&sent), None);
     assert_eq!(service.fleet.ended(id_of(&sent)).await["status"], "FINISHED");
     let requests = service.fleet.llm.requests();
     requests.into_iter().rfind(|request| request.messages().iter().any(|said| ends_with(said, message))).unwrap()

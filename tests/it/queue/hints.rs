@@ -6,6 +6,7 @@ use longhaul_queue::{
     hints::{Look, LookSubscriber},
     producer::WakeupPublisher,
 };
+use longhaul_shared::domain::ExecutionId;
 use tokio::{sync::broadcast::Receiver, time::timeout};
 use uuid::Uuid;
 
@@ -23,7 +24,7 @@ async fn looks_arrive_coalesced_and_each_once() {
     let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
     let mut looks = subscriber.subscribe();
     assert_eq!(next(&mut looks).await, Look::AtEverything);
-    let ids: Vec<Uuid> = (0..500).map(|_| Uuid::now_v7()).collect();
+    let ids: Vec<ExecutionId> = (0..500).map(|_| Uuid::now_v7().into()).collect();
     for id in ids.iter().chain(&ids) {
         publisher.look([*id]);
     }
@@ -47,7 +48,7 @@ async fn redis_restart_tells_followers_to_read_everything() {
     redis.kill().await.unwrap();
     redis.start_again().await.unwrap();
     assert_eq!(next(&mut looks).await, Look::AtEverything);
-    let id = Uuid::now_v7();
+    let id = ExecutionId(Uuid::now_v7());
     // The publisher has its own connection and its own delay before it reconnects.
     for _ in 0..100 {
         publisher.look([id]);
@@ -71,5 +72,5 @@ async fn look_of_later_release_means_everything() {
     // The format of this release and the one before.
     let heard: usize = command(&redis, &["PUBLISH", "{test:v1}:look", "0123456789abcdef"]).await;
     assert_eq!(heard, 1);
-    assert_eq!(next(&mut looks).await, Look::At([Uuid::from_bytes(*b"0123456789abcdef")].into()));
+    assert_eq!(next(&mut looks).await, Look::At([Uuid::from_bytes(*b"0123456789abcdef").into()].into()));
 }

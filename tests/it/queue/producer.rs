@@ -60,7 +60,7 @@ async fn stalled_redis_delays_no_publisher_or_sweep() {
     let started = Instant::now();
     for _ in 0..50_000 {
         publisher.publish(&queue("default"), Uuid::now_v7(), 1);
-        publisher.look([Uuid::now_v7()]);
+        publisher.look([Uuid::now_v7().into()]);
     }
     let published = started.elapsed();
     let asked = Instant::now();

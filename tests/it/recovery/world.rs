@@ -9,7 +9,7 @@ use longhaul_sdk::{
     DefinitionSpec, ToolEffect,
     spec::{ConcurrencySpec, ToolRef},
 };
-use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_shared::domain::ExecutionId;
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_silent, reply_status, reply_text};
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ impl World {
         let redis = dedicated_redis().await;
         let keys = TestRedis { url: redis.url().to_owned(), prefix: "recovery".into() };
         let fleet = Fleet::on(db, keys).await;
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), ApiOptions::default()).await;
+        let api = TestApi::over(&fleet, ApiOptions::default()).await;
         let tool = |name| TestTool::recording(name, ToolEffect::SideEffect);
         Self { postgres, redis, fleet, api, send: tool("send"), pay: tool("pay") }
     }
@@ -153,7 +153,6 @@ impl World {
         let answer = self.api.acme.post_as("/v1/executions", &body, &[("idempotency-key", case)]).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("default", id, Some(WaitReason::Worker));
         id
     }
 

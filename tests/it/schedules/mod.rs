@@ -37,7 +37,7 @@ impl Service {
         fleet.set("LONGHAUL__WORKER__SWEEP_TICK_SECONDS", "0.2");
         fleet.store.put_shared_agent(agent).await.unwrap();
         fleet.llm.answer_with(|_| reply_text("done"));
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), ApiOptions::default()).await;
+        let api = TestApi::over(&fleet, ApiOptions::default()).await;
         Self { fleet, api }
     }
 

@@ -24,8 +24,7 @@ async fn every_tick_fires_once_while_processes_die() {
     let (count, length) = load();
     let service = Service::of(&agent("a")).await;
     service.fleet.llm.answer_with(|_| reply_text("done"));
-    let beside = TestApi::over_queue(service.fleet.db.clone(), service.fleet.publisher.clone(), ApiOptions::default());
-    let other = beside.await;
+    let other = TestApi::over(&service.fleet, ApiOptions::default()).await;
     let start = now(&service.fleet).await;
     for number in 0..count {
         // The same tenant, by both processes.

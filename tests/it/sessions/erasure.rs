@@ -75,7 +75,7 @@ async fn erased_message_leaves_transcript_and_redis() {
     assert_eq!(service.transcript(&session).await.len(), 5, "it is folded");
     // Text of the recorded turn and of one under way, whose key names none after a repeat.
     for turn in [1, 2] {
-        service.fleet.publisher.text(TextDelta { execution: first.0, turn, offset: 0, text: SECRET.into() });
+        service.fleet.publisher.text(TextDelta { execution: first, turn, offset: 0, text: SECRET.into() });
     }
     service.fleet.publisher.void_reply(first);
     service.fleet.publisher.flush().await;
@@ -268,7 +268,6 @@ async fn summaries_of_an_erased_message_are_erased() {
         let fork = service.api.acme.post(&fork, &json!({ "from_step": last })).await;
         assert_eq!(fork.status, 201, "{}", fork.text);
         let fork: ExecutionId = fork.body["id"].as_str().unwrap().parse().unwrap();
-        service.fleet.publisher.wake("interactive", fork, None);
         assert_eq!(service.fleet.ended(fork).await["status"], "FINISHED", "folded: {is_folded}");
     }
 }

@@ -1,22 +1,20 @@
 //! `GET /v1/sessions/{id}/events`, and streams that resume while the model writes.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{ToolEffect, spec::ModelSpec};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
-use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     Service,
-    chat::{Sse, parse},
+    chat::{Sse, assembled, parse, without_text},
     id_of,
 };
 use crate::{
     support::{
-        api::{Caller, TestApi},
+        api::Caller,
         fleet::{Fleet, PATIENCE, agent},
         wait::eventually,
     },
@@ -74,54 +72,6 @@ impl Follower {
     }
 }
 
-/// The text of all turns as a reader assembles it: an offset of 0 begins a turn anew, and `attempt_reset` voids it.
-pub(super) fn assembled(events: &[Sse]) -> String {
-    let mut turns: BTreeMap<u64, String> = BTreeMap::new();
-    for event in events {
-        let turn = || event.data["turn"].as_u64().unwrap();
-        match event.name.as_str() {
-            "attempt_reset" => {
-                turns.remove(&turn());
-            }
-            "delta" => {
-                let text = turns.entry(turn()).or_default();
-                let offset = usize::try_from(event.data["offset"].as_u64().unwrap()).unwrap();
-                assert!(offset == 0 || offset == text.len(), "a gap at {offset} after {text:?}");
-                text.truncate(offset);
-                text.push_str(event.data["text"].as_str().unwrap());
-            }
-            _ => {}
-        }
-    }
-    turns.into_values().collect()
-}
-
-fn without_text(events: &[Sse]) -> Vec<Sse> {
-    events.iter().filter(|event| event.name != "delta").cloned().collect()
-}
-
-/// Passes looks from Redis to an API process, as the program does.
-pub(super) async fn pass_looks(fleet: &Fleet, api: &TestApi) -> AbortOnDropHandle<()> {
-    let subscriber = LookSubscriber::start(&fleet.config().queue_options().unwrap()).unwrap();
-    let mut looks = subscriber.subscribe();
-    assert_eq!(looks.recv().await.unwrap(), Look::AtEverything, "the subscription stands");
-    let hints = api.looks.clone();
-    AbortOnDropHandle::new(tokio::spawn(async move {
-        let _subscriber = subscriber;
-        while let Ok(look) = looks.recv().await {
-            if let Look::Text(deltas) = look {
-                let deltas = deltas.iter().map(|delta| longhaul_api::TextDelta {
-                    execution: delta.execution.into(),
-                    turn: delta.turn,
-                    offset: delta.offset,
-                    text: delta.text.clone(),
-                });
-                let _ = hints.unbounded_send(longhaul_api::Look::Text(deltas.collect()));
-            }
-        }
-    }))
-}
-
 /// A service whose model writes `first `, waits for the gate, and writes `second`.
 async fn held_reply(fleet: Fleet) -> (Service, Gate) {
     let service = Service::of(fleet, agent("a")).await;
@@ -136,6 +86,8 @@ async fn cut_chat(service: &Service) -> (Value, String, Follower) {
     let body = json!({ "message": "write" });
     let mut chat = Follower::of(&service.api.acme, Method::POST, "/api/chat/a", Some(&body), None).await;
     chat.until("first ").await;
+    // The text may overtake the first event.
+    chat.until("id: ").await;
     let events = chat.events();
     let last = events.iter().rev().find_map(|event| event.id.clone()).unwrap();
     let session = events[0].data["session_id"].clone();
@@ -146,11 +98,11 @@ async fn cut_chat(service: &Service) -> (Value, String, Follower) {
 async fn resumed_chat_gets_the_text_so_far() {
     let (service, gate) = held_reply(Fleet::start().await).await;
     let _worker = service.fleet.worker();
-    let _looks = pass_looks(&service.fleet, &service.api).await;
+    service.fleet.redis.followed_by(1).await;
     let (body, last, chat) = cut_chat(&service).await;
     drop(chat);
     let beside = service.api.beside().await;
-    let _beside_looks = pass_looks(&service.fleet, &beside).await;
+    service.fleet.redis.followed_by(2).await;
     let caller = Caller { key: service.api.acme.key.clone(), ..beside.acme.clone() };
     let mut resumed = Follower::of(&caller, Method::POST, "/api/chat/a", Some(&body), Some(&last)).await;
     resumed.until("first ").await;
@@ -167,7 +119,7 @@ async fn resumed_chat_gets_the_text_so_far() {
 async fn lost_text_resets_the_attempt() {
     let (service, gate) = held_reply(Fleet::start().await).await;
     let _worker = service.fleet.worker();
-    let _looks = pass_looks(&service.fleet, &service.api).await;
+    service.fleet.redis.followed_by(1).await;
     let (body, last, chat) = cut_chat(&service).await;
     drop(chat);
     let execution = last.split('.').next().unwrap().parse().unwrap();
@@ -185,7 +137,7 @@ async fn lost_text_resets_the_attempt() {
 async fn worker_killed_in_mid_reply_shows_as_retry() {
     let (service, gate) = held_reply(quick_fleet().await).await;
     let doomed = service.fleet.worker();
-    let _looks = pass_looks(&service.fleet, &service.api).await;
+    service.fleet.redis.followed_by(1).await;
     let (_, _, chat) = cut_chat(&service).await;
     doomed.kill().await;
     let _survivor = service.fleet.worker();

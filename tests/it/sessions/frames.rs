@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{
     Service,
-    chat::Sse,
-    events::{Follower, assembled, pass_looks},
+    chat::{Sse, assembled},
+    events::Follower,
 };
 use crate::{
     support::{
@@ -87,7 +87,7 @@ async fn every_reader_gets_the_same_frames() {
         }
     });
     let doomed = worker(&service);
-    let _looks = pass_looks(&service.fleet, &service.api).await;
+    service.fleet.redis.followed_by(1).await;
     let body = json!({ "message": "go" });
     let mut live = Follower::of(&service.api.acme, Method::POST, "/api/chat/a", Some(&body), None).await;
     live.until("Let me see").await;

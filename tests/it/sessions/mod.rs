@@ -42,7 +42,7 @@ impl Service {
     pub(crate) async fn limited(fleet: Fleet, agent: AgentSpec, max_running_sessions: u32) -> Self {
         fleet.store.put_shared_agent(&agent).await.unwrap();
         let options = ApiOptions { max_running_sessions, ..ApiOptions::default() };
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let api = TestApi::over(&fleet, options).await;
         Self { fleet, api }
     }
 
@@ -60,11 +60,7 @@ impl Service {
     }
 
     async fn send_with(&self, session: &str, body: Value) -> Answer {
-        let answer = self.api.acme.post(&format!("{session}/messages"), &body).await;
-        if answer.status == 202 {
-            self.fleet.publisher.wake("interactive", id_of(&answer), None);
-        }
-        answer
+        self.api.acme.post(&format!("{session}/messages"), &body).await
     }
 
     /// Sends a message and waits for the end of its execution.

@@ -29,7 +29,7 @@ impl Conversation {
         fleet.store.put_skill(None, &spec(refunds())).await.unwrap();
         fleet.store.put_shared_agent(&agent(&["refunds"])).await.unwrap();
         let options = ApiOptions { max_running_sessions: 0, ..ApiOptions::default() };
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let api = TestApi::over(&fleet, options).await;
         let answer = api.acme.post("/v1/sessions", &json!({"agent": "a"})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let session = format!("/v1/sessions/{}", answer.body["id"].as_str().unwrap());
@@ -40,7 +40,6 @@ impl Conversation {
         let sent = self.api.acme.post(&format!("{}/messages", self.session), &json!({ "message": message })).await;
         assert_eq!(sent.status, 202, "{}", sent.text);
         let id: ExecutionId = sent.body["execution_id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("interactive", id, None);
         let row = self.fleet.ended(id).await;
         assert_eq!(row["status"], "FINISHED", "{row}");
     }

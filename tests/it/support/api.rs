@@ -1,14 +1,13 @@
-//! The whole API in this process on a port of its own, over a database of the test's own, with a client that holds a
-//! key.
+//! The whole API in this process on a port of its own, over a database and a Redis prefix of the test's own, with a
+//! client that holds a key.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::channel::mpsc::UnboundedSender;
-use longhaul_api::{ApiDeps, ApiOptions, ForgetReplies, Hooks, Look, OidcProvider, QueueState, ReadReply, TextDelta};
+use longhaul_api::{ApiDeps, ApiOptions, OidcProvider};
 use longhaul_files::Files;
-use longhaul_queue::producer::WakeupPublisher;
+use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
 use longhaul_shared::config::{Config, Sources};
@@ -27,8 +26,7 @@ use tokio_util::{
     task::AbortOnDropHandle,
 };
 
-use super::db::TestDb;
-use super::documented;
+use super::{db::TestDb, documented, fleet::Fleet, redis::TestRedis};
 
 /// Default scopes of a tenant's own key.
 pub(crate) const EVERYDAY: &[Scope] =
@@ -37,6 +35,7 @@ pub(crate) const EVERYDAY: &[Scope] =
 /// One API process; stops on drop.
 pub(crate) struct TestApi {
     pub(crate) db: Arc<TestDb>,
+    pub(crate) redis: TestRedis,
     /// Store that the process itself uses.
     pub(crate) store: Store,
     /// Files that the process itself uses.
@@ -45,11 +44,8 @@ pub(crate) struct TestApi {
     pub(crate) acme: Caller,
     /// Tenant of the key in [`Self::acme`].
     pub(crate) tenant: TenantId,
-    /// Calls of the hooks.
-    pub(crate) told: Arc<SentNotices>,
-    /// Hints for event streams.
-    pub(crate) looks: UnboundedSender<Look>,
-    replies: Option<WakeupPublisher>,
+    /// Publisher that the process itself uses.
+    pub(crate) publisher: WakeupPublisher,
     pepper: Pepper,
     _stop: DropGuard,
 }
@@ -61,13 +57,6 @@ fn prices() -> Prices {
     let scripted =
         ProviderPrices { default_model: Some("scripted".into()), models: [("scripted".into(), price)].into() };
     Prices { default_provider: "scripted".into(), providers: [("scripted".into(), scripted)].into() }
-}
-
-/// Wake-ups and announcements that the process sent to the queue.
-#[derive(Debug, Default)]
-pub(crate) struct SentNotices {
-    pub(crate) woken: Mutex<Vec<(String, ExecutionId)>>,
-    pub(crate) announced: Mutex<Vec<ExecutionId>>,
 }
 
 /// A client with the address of a process and, mostly, a key.
@@ -100,48 +89,26 @@ impl TestApi {
 
     /// Starts an API with settings as environment variables.
     pub(crate) async fn start_configured(options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
-        let db = Arc::new(TestDb::create().await);
-        let api = Self::serve(db, None, options, settings).await;
+        let (db, redis) = (Arc::new(TestDb::create().await), TestRedis::create().await);
+        let api = Self::serve(db, redis, options, settings).await;
         api.store.put_shared_agent(&agent("clerk")).await.unwrap();
         api.store.put_shared_definition(&invoice()).await.unwrap();
         api
     }
 
-    /// Another process over the same database.
+    /// Another process over the same database and Redis.
     pub(crate) async fn beside(&self) -> Self {
-        let replies = self.replies.clone();
-        Self::serve(Arc::clone(&self.db), replies, ApiOptions::default(), BTreeMap::new()).await
+        Self::serve(Arc::clone(&self.db), self.redis.clone(), ApiOptions::default(), BTreeMap::new()).await
     }
 
-    /// A process over a database that workers serve too, and the Redis in which they keep their replies.
-    pub(crate) async fn over_queue(db: Arc<TestDb>, replies: WakeupPublisher, options: ApiOptions) -> Self {
-        Self::serve(db, Some(replies), options, BTreeMap::new()).await
+    /// A process over the database and the Redis of a fleet, with the settings of its workers.
+    pub(crate) async fn over(fleet: &Fleet, options: ApiOptions) -> Self {
+        Self::serve(fleet.db.clone(), fleet.redis.clone(), options, fleet.environment().clone()).await
     }
 
-    /// A process over a database that workers serve too, with their settings as environment variables.
-    pub(crate) async fn over_configured(db: Arc<TestDb>, settings: BTreeMap<String, String>) -> Self {
-        Self::serve(db, None, ApiOptions::default(), settings).await
-    }
-
-    async fn serve(
-        db: Arc<TestDb>,
-        replies: Option<WakeupPublisher>,
-        options: ApiOptions,
-        settings: BTreeMap<String, String>,
-    ) -> Self {
+    async fn serve(db: Arc<TestDb>, redis: TestRedis, options: ApiOptions, settings: BTreeMap<String, String>) -> Self {
         let store = Store::open(StoreOptions::new(db.url.clone())).unwrap();
-        let told = Arc::new(SentNotices::default());
-        let (looks, inbox) = futures::channel::mpsc::unbounded();
-        let (woken, announced) = (Arc::clone(&told), Arc::clone(&told));
-        let hooks = Hooks {
-            wake: Arc::new(move |queue, id| woken.woken.lock().unwrap().push((queue.to_owned(), id))),
-            announce: Arc::new(move |id| announced.announced.lock().unwrap().push(id)),
-            metrics: Arc::new(|| "answers_total 42\n".to_owned()),
-            queue: Arc::new(|| QueueState::Up),
-            reply: read_reply(replies.clone()),
-            forget: forget_replies(replies.clone()),
-            ..Hooks::default()
-        };
+        let publisher = WakeupPublisher::start(&redis.options()).unwrap();
         let pepper = Pepper::from(SecretString::from("a pepper of the tests"));
         let sources = Sources { environment: settings, ..Sources::default() };
         let config = Config::load(&sources).unwrap();
@@ -154,8 +121,8 @@ impl TestApi {
             submitter: Submitter::spawn(store.clone(), Duration::from_secs(10)),
             pepper: pepper.clone(),
             oidc: config.oidc.options().unwrap().map(|options| OidcProvider::new(options).unwrap()),
-            looks: Box::pin(inbox),
-            hooks,
+            publisher: publisher.clone(),
+            looks: LookSubscriber::start(&redis.options()).unwrap(),
             options,
         };
         let stop = CancellationToken::new();
@@ -166,13 +133,12 @@ impl TestApi {
         let client = client(&HttpOptions::default()).unwrap();
         let mut api = Self {
             db,
+            redis,
             store,
             files,
             acme: Caller { url, client, key: None },
             tenant,
-            told,
-            looks,
-            replies,
+            publisher,
             pepper,
             _stop: stop.drop_guard(),
         };
@@ -203,6 +169,12 @@ impl TestApi {
         AbortOnDropHandle::new(tokio::spawn(async move {
             longhaul_webhooks::deliver(store, pepper, options, channels, CancellationToken::new()).await.unwrap();
         }))
+    }
+
+    /// Wake-ups that the process sent to a queue and that no worker has taken, in order.
+    pub(crate) async fn woken(&self, queue: &str) -> Vec<ExecutionId> {
+        self.publisher.flush().await;
+        self.redis.woken(queue).await
     }
 
     /// Number of executions.
@@ -316,26 +288,4 @@ pub(crate) fn invoice() -> DefinitionSpec {
         "properties": {"text": {"type": "string"}, "amount": {"type": "number"}},
     });
     DefinitionSpec { input_schema: schema, ..DefinitionSpec::new("invoice", "clerk") }
-}
-
-/// Reads the text so far of replies, as the program does.
-fn forget_replies(replies: Option<WakeupPublisher>) -> ForgetReplies {
-    Arc::new(move |executions| {
-        let replies = replies.clone();
-        Box::pin(async move {
-            if let Some(replies) = replies {
-                assert!(replies.forget_replies(&executions).await);
-            }
-        })
-    })
-}
-
-fn read_reply(replies: Option<WakeupPublisher>) -> ReadReply {
-    Arc::new(move |id| {
-        let replies = replies.clone();
-        Box::pin(async move {
-            let so_far = replies?.reply_so_far(id.0).await?;
-            Some(TextDelta { execution: id, turn: so_far.turn, offset: so_far.offset, text: so_far.text })
-        })
-    })
 }

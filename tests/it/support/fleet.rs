@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use longhaul_queue::{QueueName, QueueOptions, producer::WakeupPublisher};
+use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::{
     config::{Config, Sources},
@@ -15,7 +15,6 @@ use longhaul_store::{
 };
 use longhaul_testkit::model::ModelServer;
 use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::Row;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -84,8 +83,7 @@ impl Fleet {
     pub(crate) async fn on(db: TestDb, redis: TestRedis) -> Self {
         let llm = ModelServer::start().await.unwrap();
         let store = Store::open(StoreOptions { acquire_timeout: SOON, ..StoreOptions::new(&db.url) }).unwrap();
-        let queue = QueueOptions::new(SecretString::from(redis.url.clone()), &redis.prefix);
-        let publisher = WakeupPublisher::start(&queue).unwrap();
+        let publisher = WakeupPublisher::start(&redis.options()).unwrap();
         let tenant = store.ensure_tenant("test", None).await.unwrap().id;
         let environment = BTreeMap::from(
             [
@@ -141,9 +139,9 @@ impl Fleet {
     }
 
     pub(crate) async fn submit_new(&self, new: NewExecution) -> ExecutionId {
-        let queue = QueueName::new(&new.queue).unwrap();
+        let queue = new.queue.clone();
         let Submitted::Created(id) = self.submitter.submit(new).await.unwrap() else { panic!("not created") };
-        self.publisher.publish(&queue, id.0, 1);
+        self.publisher.wake(&queue, id);
         id
     }
 
@@ -248,7 +246,7 @@ impl Fleet {
                 return;
             }
             for reaped in reaped {
-                self.publisher.publish(&QueueName::new(&reaped.queue).unwrap(), reaped.id.0, 1);
+                self.publisher.wake(&reaped.queue, reaped.id);
             }
         }
     }

@@ -135,7 +135,10 @@ const EDGES: [(&str, &[&str]); 24] = [
     ("page", &["fairness", "shared"]),
     ("oidc", &["shared"]),
     ("webhooks", &["fairness", "shared", "store"]),
-    ("api", &["fairness", "sdk", "shared", "contract", "store", "retrieval", "files", "oidc", "page", "webhooks"]),
+    (
+        "api",
+        &["fairness", "sdk", "shared", "contract", "store", "queue", "retrieval", "files", "oidc", "page", "webhooks"],
+    ),
     ("sandbox", &["fairness"]),
     ("embedded", &[]),
     ("testkit", &["queue", "embedded"]),

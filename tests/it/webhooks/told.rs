@@ -30,7 +30,7 @@ async fn end_is_told_with_type_id_and_time() {
 async fn finish_and_questions_are_told_and_children_are_not() {
     let fleet = Fleet::start().await;
     let options = ApiOptions { private_webhooks: true, ..ApiOptions::default() };
-    let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+    let api = TestApi::over(&fleet, options).await;
     let receiver = Receiver::start().await;
     create(&api, &receiver.url, json!({})).await;
     let mut asking = agent("a");
@@ -52,7 +52,6 @@ async fn finish_and_questions_are_told_and_children_are_not() {
     let question = asked["data"]["request_id"].as_str().unwrap();
     let answered = api.acme.post(&format!("/v1/questions/{question}/answer"), &json!({"answer": "this"})).await;
     assert_eq!(answered.status, 200, "{}", answered.text);
-    fleet.publisher.wake("default", id.parse().unwrap(), None);
     let received = receiver.until(2).await;
     assert_eq!(
         (&received[1].body["type"], received[1].execution().to_string()),

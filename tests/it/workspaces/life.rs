@@ -17,7 +17,6 @@ impl Bench {
         let answer = self.api.acme.post(&format!("{session}/messages"), &json!({ "message": message })).await;
         assert_eq!(answer.status, 202, "{}", answer.text);
         let id = answer.body["execution_id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("interactive", id, None);
         let row = self.fleet.ended(id).await;
         assert_eq!(row["status"], "FINISHED", "{row}");
         id
@@ -125,7 +124,6 @@ async fn fork_begins_with_the_files_of_its_steps() {
         // The next is a fork of this fork.
         origin = fork.body["id"].as_str().unwrap().to_owned();
         let forked: ExecutionId = origin.parse().unwrap();
-        bench.fleet.publisher.wake("default", forked, None);
         assert_eq!(bench.fleet.ended(forked).await["status"], "FINISHED");
         let seen = bench.results().last().unwrap().clone();
         assert_eq!(seen, if files.is_empty() { "(the command printed nothing)" } else { files }, "fork before {at}");
@@ -154,7 +152,6 @@ async fn fork_of_a_message_sees_no_later_files() {
     let fork = bench.api.acme.post(&fork, &json!({"from_step": answer})).await;
     assert_eq!(fork.status, 201, "{}", fork.text);
     let forked: ExecutionId = fork.body["id"].as_str().unwrap().parse().unwrap();
-    bench.fleet.publisher.wake("interactive", forked, None);
     assert_eq!(bench.fleet.ended(forked).await["status"], "FINISHED");
     assert_eq!(bench.results().last().unwrap(), "f 1 bytes");
     worker.drain().await;

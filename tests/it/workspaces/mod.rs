@@ -62,7 +62,7 @@ impl Bench {
         fleet.set("LONGHAUL__MEMORY__ENABLED", "false");
         fleet.store.put_shared_agent(&agent).await.unwrap();
         let options = ApiOptions { has_sandbox: true, max_running_sessions: 0, ..ApiOptions::default() };
-        let api = TestApi::over_queue(fleet.db.clone(), fleet.publisher.clone(), options).await;
+        let api = TestApi::over(&fleet, options).await;
         Some(Self { fleet, api, _sandbox: sandbox })
     }
 
@@ -79,7 +79,6 @@ impl Bench {
             self.api.acme.post("/v1/executions", &json!({"agent": "files", "input": {"prompt": "work"}})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        self.fleet.publisher.wake("default", id, None);
         id
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longhaul_api::ApiOptions;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 
@@ -159,7 +160,7 @@ async fn long_output_is_cut_like_other_results() {
 async fn tools_without_a_sandbox_are_refused() {
     let fleet = Fleet::start().await;
     fleet.store.put_shared_agent(&files_agent("files")).await.unwrap();
-    let api = TestApi::over_configured(fleet.db.clone(), fleet.environment().clone()).await;
+    let api = TestApi::over(&fleet, ApiOptions::default()).await;
     let spec = with_tools("mine", [json!({"name": "edit_file"})]);
     let spec = serde_json::to_value(spec).unwrap();
     let put = api.acme.put("/v1/agents/mine", &spec).await;

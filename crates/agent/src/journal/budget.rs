@@ -232,8 +232,8 @@ pub async fn fold_budget(publisher: &WakeupPublisher, writer: &LeaseWriter, root
     match writer.fold_budget(root).await {
         Ok(woken) => {
             for one in woken {
-                publisher.look([one.id.0]);
-                publisher.wake(&one.queue, one.id, Some(WaitReason::Worker));
+                publisher.look([one.id]);
+                publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker));
             }
         }
         Err(error) => tracing::debug!(error = %error, "a budget is left to the sweep"),

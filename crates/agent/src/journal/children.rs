@@ -90,9 +90,9 @@ impl Writer {
             Ok(ids) => ids,
             Err(refused) => return Ok(Err(refused.into())),
         };
-        self.deps.publisher.look([self.id.0]);
+        self.deps.publisher.look([self.id]);
         for id in ids {
-            self.deps.publisher.wake(&self.scope.queue, id, Some(WaitReason::Worker));
+            self.deps.publisher.wake_again(&self.scope.queue, id, Some(WaitReason::Worker));
         }
         self.children_by_key(&keys).await.map(Ok)
     }
@@ -113,7 +113,7 @@ impl Writer {
     pub(crate) async fn cancel_outrun(&self, children: &[ExecutionId]) -> Step<()> {
         let (store, tenant) = (&self.deps.store, self.scope.tenant);
         patiently(store.trouble(), || store.cancel_outrun(tenant, children)).await.map_err(from_store)?;
-        self.deps.publisher.look(children.iter().map(|child| child.0));
+        self.deps.publisher.look(children.iter().copied());
         Ok(())
     }
 

@@ -75,7 +75,7 @@ impl Writer {
             self.control.clear();
         }
         self.wake_seq = recorded.wake_seq;
-        self.deps.publisher.look([self.id.0]);
+        self.deps.publisher.look([self.id]);
         if write.settlements.iter().any(|settlement| !settlement.is_estimate) {
             fold_budget(&self.deps.publisher, &self.lease, self.scope.root).await;
         }

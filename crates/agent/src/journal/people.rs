@@ -81,7 +81,7 @@ impl Writer {
             expires_in,
         };
         let request = self.lease.request(request).await.map_err(from_store)?;
-        self.deps.publisher.look([self.id.0]);
+        self.deps.publisher.look([self.id]);
         self.at(Point::PutBeforePeople).await;
         Ok(request)
     }

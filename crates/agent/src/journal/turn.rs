@@ -172,7 +172,7 @@ impl Writer {
         }
         let Some(text) = asked.text.get(sent..).filter(|text| !text.is_empty()) else { return };
         let text = text.to_owned();
-        self.deps.publisher.text(TextDelta { execution: self.id.0, turn: self.turns, offset: sent, text });
+        self.deps.publisher.text(TextDelta { execution: self.id, turn: self.turns, offset: sent, text });
         asked.told = (asked.text.len(), Some(Instant::now()));
     }
 

@@ -8,11 +8,13 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use longhaul_queue::watch::QueueState;
+use longhaul_shared::telemetry;
 use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use crate::state::{ApiState, QueueState};
+use crate::state::ApiState;
 
 const PING_LIMIT: Duration = Duration::from_secs(2);
 
@@ -68,7 +70,7 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
         Ok(Err(_)) | Err(_) => (PostgresState::Down, SchemaState::Unknown),
     };
     let ready = schema == SchemaState::Current;
-    let redis = match (state.hooks.queue)() {
+    let redis = match state.queue.state() {
         QueueState::Up => RedisState::Up,
         QueueState::Down => RedisState::Down,
         QueueState::Unknown => RedisState::Unknown,
@@ -79,6 +81,6 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
 
 /// Returns the Prometheus metrics of this process.
 #[utoipa::path(get, operation_id = "getMetrics", path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
-pub(crate) async fn metrics(State(state): State<ApiState>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], (state.hooks.metrics)())
+pub(crate) async fn metrics() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::metrics::render())
 }

@@ -123,8 +123,8 @@ pub(crate) async fn reset(
     }
     for one in &meant {
         for woken in state.store.reset_provider(&one.key).await? {
-            (state.hooks.announce)(woken.id);
-            (state.hooks.wake)(&woken.queue, woken.id);
+            state.publisher.look([woken.id]);
+            state.publisher.wake(&woken.queue, woken.id);
         }
     }
     Ok(Json(view(&state).await?))

@@ -337,9 +337,9 @@ impl Health {
     }
 
     fn announce(&self, woken: &[Runnable]) {
-        self.publisher.look(woken.iter().map(|one| one.id.0));
+        self.publisher.look(woken.iter().map(|one| one.id));
         for one in woken {
-            self.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker));
+            self.publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker));
         }
     }
 

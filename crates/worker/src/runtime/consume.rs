@@ -130,7 +130,7 @@ impl Claimer {
         });
         announce(shared, &claims.woken);
         self.limit.claimed(claims.claimed.len());
-        shared.publisher.look(claims.claimed.iter().map(|claimed| claimed.id.0));
+        shared.publisher.look(claims.claimed.iter().map(|claimed| claimed.id));
         let enter = |claimed: Claimed| {
             let control = held.enter(claimed.id, claimed.token, claimed.lane)?;
             let share = shared.shares.hold(claimed.tenant_id);

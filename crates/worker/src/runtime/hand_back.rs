@@ -27,7 +27,7 @@ pub(super) async fn hand_back(end: LeaseEnd, deps: &Deps, writer: &LeaseWriter) 
             if concluded.is_followed {
                 deps.ended.send_replace(());
             }
-            deps.publisher.wake(&concluded.queue, id, concluded.wait_reason);
+            deps.publisher.wake_again(&concluded.queue, id, concluded.wait_reason);
             true
         }
         Err(error) => {

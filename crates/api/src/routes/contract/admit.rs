@@ -28,6 +28,7 @@ use crate::{
     error::{ApiError, ApiResult},
     routes::executions::request::{Preference, idempotency_key},
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Wait of the contract API if the caller states none.
@@ -169,7 +170,7 @@ async fn row(
         deadline_is_near: false,
         active_timeout: Duration::from_secs(3_600),
         submitted_by: submitter.key,
-        traceparent: (state.hooks.traceparent)(submitter.headers),
+        traceparent: traceparent_of(submitter.headers),
         idempotency,
         budget: None,
         overrides: Some(overrides),
@@ -192,7 +193,7 @@ async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -
         None => {
             let submitted = state.submitter.submit(new).await?;
             if let Submitted::Created(id) = submitted {
-                (state.hooks.wake)(QUEUE, id);
+                state.publisher.wake(QUEUE, id);
             }
             submitted
         }

@@ -33,6 +33,7 @@ use crate::{
     error::{ApiError, ApiResult},
     middleware::RequestId,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Fields that a caller may send; all others are ignored.
@@ -228,7 +229,7 @@ async fn forward(
     let wait = engine.wait(wait_of(headers), ANSWER_MARGIN);
     let wait = format!("wait={}", wait.as_secs());
     let mut sent = vec![("x-request-id", request_id), ("prefer", wait.as_str())];
-    let traceparent = (state.hooks.traceparent)(headers);
+    let traceparent = traceparent_of(headers);
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     sent.extend(key.map(|key| ("idempotency-key", key)));
     sent.extend(traceparent.as_deref().map(|traceparent| ("traceparent", traceparent)));

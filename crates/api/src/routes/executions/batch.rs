@@ -14,6 +14,7 @@ use crate::{
     body::{BATCH_LIMIT, SUBMIT_LIMIT, in_turn, members, read_body, typed},
     error::{ApiError, ApiResult, Problem},
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 const MAX_ITEMS: usize = 1_000;
@@ -68,7 +69,7 @@ pub(crate) async fn batch(
     let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, BATCH_LIMIT).await?;
     let items = in_turn(bytes.len(), || read_items(&bytes)).await?;
-    let traceparent = (state.hooks.traceparent)(&headers);
+    let traceparent = traceparent_of(&headers);
     let mut results = Vec::with_capacity(items.len());
     let mut rest = items.as_slice();
     while !rest.is_empty() {

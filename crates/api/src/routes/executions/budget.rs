@@ -136,10 +136,10 @@ pub(crate) async fn set_caps(
     let ledger = state.store.read_budget(reach, id).await?.ok_or(ExecutionError::NoBudget)?;
     let woken = state.store.raise_budget(ledger.root, read_caps(bytes, &ledger)?).await?;
     for one in woken {
-        (state.hooks.announce)(one.id);
-        (state.hooks.wake)(&one.queue, one.id);
+        state.publisher.look([one.id]);
+        state.publisher.wake(&one.queue, one.id);
     }
-    (state.hooks.announce)(ledger.root);
+    state.publisher.look([ledger.root]);
     let ledger = state.store.read_budget(reach, id).await?.ok_or(ExecutionError::NoBudget)?;
     Ok(ledger.into())
 }

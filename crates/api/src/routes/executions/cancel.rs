@@ -37,13 +37,13 @@ pub(crate) async fn cancel(
         Cancelled::NotFound => return Err(ApiError::NotFound("execution")),
     };
     if cancelled != Cancelled::Before {
-        (state.hooks.announce)(id);
+        state.publisher.look([id]);
     }
     // Cancel the rest of the tree, level by level. If this fails or stops early, the sweep cancels what is left.
     for _ in 0..LEVELS {
         match state.store.cancel_descendants(CHUNK).await {
             Ok(cancelled) if cancelled.is_empty() => break,
-            Ok(cancelled) => cancelled.into_iter().for_each(|id| (state.hooks.announce)(id)),
+            Ok(cancelled) => state.publisher.look(cancelled),
             Err(error) => {
                 tracing::warn!(execution.id = %id, error = %error, "descendants are left to the sweep");
                 break;

@@ -31,6 +31,7 @@ use crate::{
     extract::{ExecutionPath, find_nul},
     schema,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Changes relative to the origin. Fields left out keep the origin's value.
@@ -92,14 +93,14 @@ pub(crate) async fn fork(
     state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
-    execution.traceparent = (state.hooks.traceparent)(&headers);
+    execution.traceparent = traceparent_of(&headers);
     execution.idempotency = key.map(|key| Idempotency {
         key,
         request_hash: Sha256::new().chain_update(format!("fork {id} ")).chain_update(&bytes).finalize().to_vec(),
     });
     let stored = Stored::from(state.store.submit_fork(id, &execution, &fork).await?)?;
     if stored.is_new {
-        (state.hooks.wake)(&execution.queue, stored.id);
+        state.publisher.wake(&execution.queue, stored.id);
     }
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }

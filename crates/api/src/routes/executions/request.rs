@@ -191,7 +191,7 @@ impl SubmitRequest {
                 };
                 let stored = Stored::from(submitted)?;
                 if stored.is_new && execution.run_at.is_none() {
-                    (state.hooks.wake)(&execution.queue, stored.id);
+                    state.publisher.wake(&execution.queue, stored.id);
                     // Let the wake-up leave first: a worker waits for it, while the answer has yet to be written.
                     tokio::task::yield_now().await;
                 }

@@ -28,6 +28,7 @@ use crate::{
     extract::{ExecutionPath, Params},
     schema,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// The contract authorizes each request by itself, so its executions cannot be retried or forked.
@@ -107,14 +108,14 @@ pub(crate) async fn retry(
     state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
     execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
-    execution.traceparent = (state.hooks.traceparent)(&headers);
+    execution.traceparent = traceparent_of(&headers);
     execution.idempotency = key.map(|key| Idempotency {
         key,
         request_hash: Sha256::digest(format!("retry {id} {to_latest} {from:?}")).to_vec(),
     });
     let stored = Stored::from(state.store.submit_retry(id, &execution, &failure_code, from).await?)?;
     if stored.is_new {
-        (state.hooks.wake)(&execution.queue, stored.id);
+        state.publisher.wake(&execution.queue, stored.id);
     }
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }

@@ -18,6 +18,7 @@ use crate::{
     body::{SUBMIT_LIMIT, in_turn, read_body},
     error::{ApiError, ApiResult},
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Submits an execution. When this answers, the execution is committed.
@@ -40,7 +41,7 @@ pub(crate) async fn submit(
     let key = idempotency_key(&headers)?;
     let bytes = read_body(&headers, body, SUBMIT_LIMIT).await?;
     let request = in_turn(bytes.len(), || SubmitRequest::read(&bytes, KeyIn::Header)).await?;
-    let stored = request.with_key(key).submit(&state, &principal, (state.hooks.traceparent)(&headers)).await?;
+    let stored = request.with_key(key).submit(&state, &principal, traceparent_of(&headers)).await?;
     answer(&state, &principal, stored, Preference::read(&headers)).await
 }
 

@@ -108,7 +108,7 @@ pub(crate) async fn decide(
 /// for a worker now.
 pub(crate) fn announce(state: &ApiState, execution: ExecutionId, runnable_in: Option<&str>) {
     if let Some(queue) = runnable_in {
-        (state.hooks.wake)(queue, execution);
+        state.publisher.wake(queue, execution);
     }
-    (state.hooks.announce)(execution);
+    state.publisher.look([execution]);
 }

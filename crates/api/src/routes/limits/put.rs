@@ -63,8 +63,8 @@ pub(crate) async fn put(
     refuse_beyond_cap(&state, owner, &stored).await?;
     let woken = state.store.put_limit(owner, &stored, limit).await?;
     for one in &woken {
-        (state.hooks.announce)(one.id);
-        (state.hooks.wake)(&one.queue, one.id);
+        state.publisher.look([one.id]);
+        state.publisher.wake(&one.queue, one.id);
     }
     Ok(Json(LimitSet { key, limit, shared: owner.is_none(), woken: woken.len() }))
 }

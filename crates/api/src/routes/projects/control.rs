@@ -131,7 +131,7 @@ async fn done(
     changed: Changed,
 ) -> ApiResult<Json<ProjectView>> {
     match changed {
-        Changed::Done(stopped) => stopped.into_iter().for_each(|execution| (state.hooks.announce)(execution)),
+        Changed::Done(stopped) => state.publisher.look(stopped),
         Changed::Stale(version) => return Err(ProjectError::PlanChanged(version).into()),
         Changed::Refused(status) => return Err(ProjectError::ProjectState(status).into()),
         Changed::NotFound => return Err(ApiError::NotFound("project")),

@@ -149,7 +149,7 @@ async fn store(
     let new = new_project(state, principal, body, idempotency).await?;
     let created = state.store.create_project(&new).await?;
     if let (Created::Created(_), PlanOrigin::Planner(planner)) = (created, &new.plan) {
-        (state.hooks.wake)(&planner.queue, planner.id);
+        state.publisher.wake(&planner.queue, planner.id);
     }
     Ok(created)
 }

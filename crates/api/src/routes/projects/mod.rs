@@ -70,7 +70,7 @@ async fn drive(state: &ApiState, tenant: TenantId, id: ProjectId) {
 
 fn wake(state: &ApiState, started: Result<Vec<Runnable>, StoreError>) {
     match started {
-        Ok(started) => started.iter().for_each(|one| (state.hooks.wake)(&one.queue, one.id)),
+        Ok(started) => started.iter().for_each(|one| state.publisher.wake(&one.queue, one.id)),
         Err(error) => tracing::warn!(error = %error, "a project is left to the sweep"),
     }
 }

@@ -53,7 +53,7 @@ pub(crate) async fn release(
     let ReleaseBody { all } = read_optional(&headers, body).await?;
     match state.store.release_quarantined(&reach, id, all).await? {
         Released::Canary(released) => {
-            (state.hooks.wake)(&released.queue, released.id);
+            state.publisher.wake(&released.queue, released.id);
             Ok(Json(ReleaseView { released_as: Some(released.id.to_string()), all: false }))
         }
         Released::All => Ok(Json(ReleaseView { released_as: None, all: true })),

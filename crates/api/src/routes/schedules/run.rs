@@ -53,8 +53,8 @@ pub(crate) async fn run(
         None => state.store.run_schedule_now(&schedule, &plan, None).await?,
     };
     match &run {
-        ManualRun::Started(started) => (state.hooks.wake)(&started.queue, started.id),
-        ManualRun::Queued { stopped: Some(stopped) } => (state.hooks.announce)(*stopped),
+        ManualRun::Started(started) => state.publisher.wake(&started.queue, started.id),
+        ManualRun::Queued { stopped: Some(stopped) } => state.publisher.look([*stopped]),
         ManualRun::Queued { stopped: None } => {}
         ManualRun::Refused(why) => return Err(ScheduleError::RunRefused(text_of(*why)).into()),
         ManualRun::Changed => return Err(ScheduleError::ScheduleChanged.into()),

@@ -15,6 +15,7 @@ use axum::{
     },
 };
 use futures::stream;
+use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::approvals::ApprovalsSpec;
 use longhaul_shared::domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId};
 use longhaul_store::{
@@ -49,9 +50,9 @@ use crate::{
     error::{ApiError, ApiResult},
     event_stream::{self, Subscription},
     extract::Path,
-    looks::TextDelta,
     routes::executions::request::idempotency_key,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Silence after which a comment keeps the connection open.
@@ -115,7 +116,7 @@ pub(crate) async fn chat(
     if session.agent_key != agent {
         return Err(ApiError::NotFound("session"));
     }
-    let traceparent = (state.hooks.traceparent)(&headers);
+    let traceparent = traceparent_of(&headers);
     let message = Message { content: message, policy: None, beyond: Beyond::Refuse, key, traceparent };
     let start = match resumes {
         Some(place) => {
@@ -253,7 +254,7 @@ impl Chat {
         if !under_way.is_open {
             return Ok(());
         }
-        let so_far = (self.state.hooks.reply)(self.execution).await;
+        let so_far = self.state.publisher.reply_so_far(self.execution).await;
         match so_far.filter(|so_far| so_far.turn > under_way.recorded) {
             Some(so_far) => self.live(so_far),
             None if matches!(start, Start::Resumed(_)) => self.reset(under_way.recorded + 1),

@@ -24,7 +24,7 @@ pub(crate) async fn interrupt(
 ) -> ApiResult<Json<SessionView>> {
     principal.need(Scope::ExecutionsWrite)?;
     match state.store.interrupt_session(principal.tenant(), id).await? {
-        Stopped::Stopped(execution) => (state.hooks.announce)(execution),
+        Stopped::Stopped(execution) => state.publisher.look([execution]),
         Stopped::Idle => {}
         Stopped::NotFound => return Err(ApiError::NotFound("session")),
     }

@@ -30,6 +30,7 @@ use crate::{
     },
     schema,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 const MAX_LIMIT: i64 = 500;
@@ -137,7 +138,7 @@ pub(crate) async fn send(
     let key = idempotency_key(&headers)?;
     let session = find(&state, &principal, id).await?;
     let MessageBody { message, on_busy } = read_json(&headers, body, BODY_LIMIT).await?;
-    let traceparent = (state.hooks.traceparent)(&headers);
+    let traceparent = traceparent_of(&headers);
     let message = Message { content: message, policy: on_busy, beyond: Beyond::Wait, key, traceparent };
     let sent = submit(&state, &principal, &session, message).await?;
     let view = |id: ExecutionId, is_queued, stopped: Option<ExecutionId>| SentView {
@@ -238,10 +239,10 @@ pub(super) async fn submit(
         Sent::NotFound => return Err(ApiError::NotFound("session")),
     };
     if is_new {
-        (state.hooks.wake)(&execution.queue, id);
+        state.publisher.wake(&execution.queue, id);
     }
     if let Some(stopped) = stopped {
-        (state.hooks.announce)(stopped);
+        state.publisher.look([stopped]);
     }
     Ok(Accepted { id, is_new, is_queued, stopped })
 }

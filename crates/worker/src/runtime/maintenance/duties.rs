@@ -120,7 +120,7 @@ pub(super) async fn cancel_descendants(deps: &Deps) -> Result<(), StoreError> {
     for _ in 0..CHUNKS {
         // Each pass reaches one level of a tree.
         let cancelled = deps.store.cancel_descendants(CHUNK).await?;
-        deps.publisher.look(cancelled.iter().map(|id| id.0));
+        deps.publisher.look(cancelled.iter().copied());
         if cancelled.is_empty() {
             break;
         }

@@ -45,14 +45,14 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
     }
     for _ in 0..CHUNKS {
         let reaped = deps.store.reap(CHUNK).await?;
-        deps.publisher.look(reaped.iter().map(|one| one.id.0));
+        deps.publisher.look(reaped.iter().map(|one| one.id));
         for one in &reaped {
             note_lost(one);
             match &one.failure_code {
                 Some(code) => {
                     tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
                 }
-                None => deps.publisher.wake(&one.queue, one.id, Some(WaitReason::Worker)),
+                None => deps.publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker)),
             }
         }
         if reaped.iter().any(|one| one.failure_code.is_some()) {
