@@ -20,7 +20,7 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::support::wait;
+use crate::support::{self, wait};
 
 /// Waits for a condition; on timeout it prints the state.
 pub(crate) async fn eventually<S: Debug>(what: &str, state: impl Fn() -> S, condition: impl AsyncFn() -> bool) {
@@ -30,11 +30,7 @@ pub(crate) async fn eventually<S: Debug>(what: &str, state: impl Fn() -> S, cond
 
 /// Runs one command, to inspect the server.
 pub(crate) async fn command<T: redis::FromRedisValue>(server: &PrivateRedis, words: &[&str]) -> T {
-    let client = redis::Client::open(server.url()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
-    wait::within("a redis command", wait::SOON, command.query_async(&mut connection)).await.unwrap()
+    support::redis::command(server.url(), words).await
 }
 
 pub(crate) fn queue(name: &str) -> QueueName {

@@ -46,26 +46,18 @@ fn holds(value: &[u8], text: &str) -> bool {
 
 /// Keys of a test's prefix whose values hold `text`.
 pub(crate) async fn in_redis(redis: &TestRedis, text: &str) -> Vec<String> {
-    let client = redis::Client::open(redis.url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let keys: Vec<String> =
-        redis::cmd("KEYS").arg(format!("{{{}:*", redis.prefix)).query_async(&mut connection).await.unwrap();
+    let keys: Vec<String> = redis.command(&["KEYS", &redis.key("*")]).await;
     let mut found = Vec::new();
     for key in keys {
-        let kind: String = redis::cmd("TYPE").arg(&key).query_async(&mut connection).await.unwrap();
-        let mut command = match kind.as_str() {
-            "string" => redis::cmd("GET"),
-            "hash" => redis::cmd("HGETALL"),
-            "list" => redis::cmd("LRANGE"),
-            "zset" => redis::cmd("ZRANGE"),
+        let kind: String = redis.command(&["TYPE", &key]).await;
+        let value: redis::Value = match kind.as_str() {
+            "string" => redis.command(&["GET", &key]).await,
+            "hash" => redis.command(&["HGETALL", &key]).await,
+            "list" => redis.command(&["LRANGE", &key, "0", "-1"]).await,
+            "zset" => redis.command(&["ZRANGE", &key, "0", "-1"]).await,
             // It has expired meanwhile.
             _ => continue,
         };
-        command.arg(&key);
-        if matches!(kind.as_str(), "list" | "zset") {
-            command.arg(0).arg(-1);
-        }
-        let value: redis::Value = command.query_async(&mut connection).await.unwrap();
         let values = match value {
             redis::Value::Array(values) => values,
             value => vec![value],
