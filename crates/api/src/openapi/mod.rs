@@ -9,6 +9,7 @@ mod frames;
 mod headers;
 mod operation;
 mod operations;
+pub(crate) mod params;
 mod schemas;
 pub(crate) mod spec;
 #[cfg(test)]

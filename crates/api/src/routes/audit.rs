@@ -14,6 +14,7 @@ use crate::{
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     openapi::closed,
+    openapi::params::{Cursor, Limit},
     paging::PageLength,
     state::ApiState,
 };
@@ -82,8 +83,13 @@ pub(crate) struct AuditPage {
 ///
 /// Refused requests are listed too. Submits, messages of sessions and results of the caller's tools are not: their
 /// executions hold them. A row appears within about a second.
-#[utoipa::path(get, operation_id = "listAudit", path = "/v1/audit", tag = "keys",
-    params(("actor" = Option<String>, Query, description = "By the key or person with this id"),
+#[utoipa::path(
+    get,
+    operation_id = "listAudit",
+    path = "/v1/audit",
+    tag = "keys",
+    params(
+        ("actor" = Option<String>, Query, description = "By the key or person with this id"),
         ("route" = Option<String>, Query, description = "With this template of the path"),
         ("target" = Option<String>, Query, description = "With this target"),
         ("since" = Option<String>, Query, description = "At this time or later"),
@@ -91,9 +97,11 @@ pub(crate) struct AuditPage {
         ("org_id" = Option<String>, Query, description = "By keys of this organisation; needs the scope `admin`"),
         ("group_id" = Option<String>, Query, description = "By keys of this group of `org_id`"),
         ("all_tenants" = Option<bool>, Query, description = "By keys of everybody; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
-    responses((status = 200, description = "A page", body = AuditPage)))]
+        Limit,
+        Cursor,
+    ),
+    responses((status = 200, description = "A page", body = AuditPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

@@ -33,8 +33,19 @@ pub(crate) struct FleetDemand {
 /// Lists the names of tools, validators, providers and models that records may use.
 ///
 /// Needs the scope `definitions:write`. `longhaul apply` compares files with it.
-#[utoipa::path(get, operation_id = "getFleetOffers", path = "/v1/fleet/offers", tag = "definitions",
-    responses((status = 200, description = "The names, in order; all lists are empty while no worker lives", body = ref("#/components/schemas/Offers"))))]
+#[utoipa::path(
+    get,
+    operation_id = "getFleetOffers",
+    path = "/v1/fleet/offers",
+    tag = "definitions",
+    responses(
+        (
+            status = 200,
+            description = "The names, in order; all lists are empty while no worker lives",
+            body = ref("#/components/schemas/Offers"),
+        ),
+    ),
+)]
 pub(crate) async fn offers(
     State(state): State<ApiState>,
     principal: Reader,

@@ -55,14 +55,34 @@ enum RedisState {
 }
 
 /// Checks that the process runs.
-#[utoipa::path(get, operation_id = "getHealth", path = "/healthz", tag = "operation", security(()), responses((status = 200, description = "It lives", content_type = "text/plain", body = String)))]
+#[utoipa::path(
+    get,
+    operation_id = "getHealth",
+    path = "/healthz",
+    tag = "operation",
+    security(()),
+    responses((status = 200, description = "It lives", content_type = "text/plain", body = String)),
+)]
 pub(crate) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// Checks that the process can serve requests.
-#[utoipa::path(get, operation_id = "getReadiness", path = "/readyz", tag = "operation", security(()), responses(
-    (status = 200, description = "Ready", body = Readiness), (status = 503, description = "Postgres does not answer, or has not the schema of this release", body = Readiness)))]
+#[utoipa::path(
+    get,
+    operation_id = "getReadiness",
+    path = "/readyz",
+    tag = "operation",
+    security(()),
+    responses(
+        (status = 200, description = "Ready", body = Readiness),
+        (
+            status = 503,
+            description = "Postgres does not answer, or has not the schema of this release",
+            body = Readiness,
+        ),
+    ),
+)]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
     let (postgres, schema) = match timeout(PING_LIMIT, state.store.has_schema()).await {
         Ok(Ok(true)) => (PostgresState::Up, SchemaState::Current),
@@ -80,7 +100,14 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Response {
 }
 
 /// Returns the Prometheus metrics of this process.
-#[utoipa::path(get, operation_id = "getMetrics", path = "/metrics", tag = "operation", security(()), responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)))]
+#[utoipa::path(
+    get,
+    operation_id = "getMetrics",
+    path = "/metrics",
+    tag = "operation",
+    security(()),
+    responses((status = 200, description = "Prometheus text format", content_type = "text/plain", body = String)),
+)]
 pub(crate) async fn metrics() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], telemetry::metrics::render())
 }

@@ -101,8 +101,14 @@ pub(crate) async fn health(State(state): State<ApiState>, principal: Reader) -> 
 /// Resets the circuit breakers of a provider that works again.
 ///
 /// One waiting execution goes ahead, then two, four, and so on as the provider answers.
-#[utoipa::path(post, operation_id = "resetProviderHealth", path = "/v1/providers/health/reset", tag = "operation", request_body = ref("#/components/schemas/ResetBody"),
-    responses((status = 200, description = "The endpoints as they stand", body = HealthView)))]
+#[utoipa::path(
+    post,
+    operation_id = "resetProviderHealth",
+    path = "/v1/providers/health/reset",
+    tag = "operation",
+    request_body = ref("#/components/schemas/ResetBody"),
+    responses((status = 200, description = "The endpoints as they stand", body = HealthView)),
+)]
 pub(crate) async fn reset(
     State(state): State<ApiState>,
     principal: Principal,

@@ -10,18 +10,21 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
+    openapi::params::{Id, Tenants},
     state::ApiState,
 };
 
 /// Disables an account: the person cannot sign in, and its sessions end within 10 seconds.
 ///
 /// Keys that the person created stay valid.
-#[utoipa::path(post, operation_id = "disableAccount", path = "/v1/accounts/{id}/disable", tag = "keys",
-    params(("id" = String, Path, description = "Its id"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of any tenant; needs the scope `admin`")),
-    responses((status = 200, description = "The account", body = AccountView)))]
+#[utoipa::path(
+    post,
+    operation_id = "disableAccount",
+    path = "/v1/accounts/{id}/disable",
+    tag = "keys",
+    params(Id, Tenants),
+    responses((status = 200, description = "The account", body = AccountView)),
+)]
 pub(crate) async fn disable(
     state: State<ApiState>,
     principal: Principal,
@@ -32,12 +35,14 @@ pub(crate) async fn disable(
 }
 
 /// Enables an account again.
-#[utoipa::path(post, operation_id = "enableAccount", path = "/v1/accounts/{id}/enable", tag = "keys",
-    params(("id" = String, Path, description = "Its id"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of any tenant; needs the scope `admin`")),
-    responses((status = 200, description = "The account", body = AccountView)))]
+#[utoipa::path(
+    post,
+    operation_id = "enableAccount",
+    path = "/v1/accounts/{id}/enable",
+    tag = "keys",
+    params(Id, Tenants),
+    responses((status = 200, description = "The account", body = AccountView)),
+)]
 pub(crate) async fn enable(
     state: State<ApiState>,
     principal: Principal,

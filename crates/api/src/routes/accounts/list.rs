@@ -9,17 +9,23 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, take_reach},
+    openapi::params::Tenants,
     state::ApiState,
 };
 
 /// Lists the people who signed in with the OpenID Connect provider.
-#[utoipa::path(get, operation_id = "listAccounts", path = "/v1/accounts", tag = "keys",
-    params(("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`"),
+#[utoipa::path(
+    get,
+    operation_id = "listAccounts",
+    path = "/v1/accounts",
+    tag = "keys",
+    params(
+        Tenants,
         ("after" = Option<String>, Query, description = "`next_after` of the page before"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
-    responses((status = 200, description = "Accounts in the order of their ids", body = AccountPage)))]
+        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent"),
+    ),
+    responses((status = 200, description = "Accounts in the order of their ids", body = AccountPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

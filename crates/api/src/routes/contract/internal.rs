@@ -20,6 +20,7 @@ use super::{
     admit::{KeyLookup, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
+use crate::openapi::params::{Id, SubmitKey};
 use crate::{body::in_turn, middleware::RequestId, state::ApiState};
 
 /// Time limit for a body to arrive.
@@ -72,23 +73,44 @@ pub(super) async fn submit(
 ///
 /// The answer is held until the execution is over or the wait has passed (`Prefer: wait=N`, 60 s when absent). It
 /// is the record at that time.
-#[utoipa::path(post, operation_id = "createInternalAgentExecution", path = "/v1/internal/agent-executions", tag = "agent executions", request_body(content = ref("#/components/schemas/InternalAgentExecutionBody"), description = "docs/reference/agent-execution-contract.md"),
+#[utoipa::path(
+    post,
+    operation_id = "createInternalAgentExecution",
+    path = "/v1/internal/agent-executions",
+    tag = "agent executions",
+    request_body(
+        content = ref("#/components/schemas/InternalAgentExecutionBody"),
+        description = "docs/reference/agent-execution-contract.md",
+    ),
     params(
         ("X-Request-Id" = Option<String>, Header, description = "For correlation; made when absent"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
+        SubmitKey,
         ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60"),
     ),
     responses(
-        (status = 201, description = "The record at the end of the wait", body = ref("#/components/schemas/AgentExecutionEnvelope")),
-        (status = 400, description = "`invalid_payload`, `invalid_agent_id`, `invalid_input` or `invalid_retrieval_input`; nothing is stored"),
+        (
+            status = 201,
+            description = "The record at the end of the wait",
+            body = ref("#/components/schemas/AgentExecutionEnvelope"),
+        ),
+        (
+            status = 400,
+            description = "`invalid_payload`, `invalid_agent_id`, `invalid_input` or `invalid_retrieval_input`; \
+                nothing is stored",
+        ),
         (status = 401, description = "`invalid_service_token`"),
-        (status = 403, description = "EXEC_POLICY_DENIED, EXEC_RUNTIME_PROFILE_BLOCKED, EXEC_MODEL_NOT_ALLOWED or EXEC_TOOL_NOT_ALLOWED"),
+        (
+            status = 403,
+            description = "EXEC_POLICY_DENIED, EXEC_RUNTIME_PROFILE_BLOCKED, EXEC_MODEL_NOT_ALLOWED or \
+                EXEC_TOOL_NOT_ALLOWED",
+        ),
         (status = 404, description = "EXEC_AGENT_NOT_FOUND or EXEC_AGENT_VERSION_NOT_FOUND"),
         (status = 409, description = "`idempotency_key_reused`"),
         (status = 500, description = "EXEC_INTERNAL_ERROR"),
         (status = 503, description = "EXEC_UPSTREAM_UNAVAILABLE"),
         (status = 504, description = "EXEC_TIMEOUT"),
-    ))]
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     Extension(RequestId { told: request_id, .. }): Extension<RequestId>,
@@ -111,10 +133,18 @@ pub(crate) struct Executions {
 /// Lists the executions that were requested under one `X-Request-Id`, newest first.
 ///
 /// For a caller that gave up before it received an id.
-#[utoipa::path(get, operation_id = "findInternalAgentExecutions", path = "/v1/internal/agent-executions", tag = "agent executions",
+#[utoipa::path(
+    get,
+    operation_id = "findInternalAgentExecutions",
+    path = "/v1/internal/agent-executions",
+    tag = "agent executions",
     params(("request_id" = String, Query, description = "The `X-Request-Id` of the POST")),
-    responses((status = 200, description = "Records, at most 20", body = ref("#/components/schemas/AgentExecutionList")),
-        (status = 400, description = "`invalid_payload`: no `request_id`"), (status = 401, description = "`invalid_service_token`")))]
+    responses(
+        (status = 200, description = "Records, at most 20", body = ref("#/components/schemas/AgentExecutionList")),
+        (status = 400, description = "`invalid_payload`: no `request_id`"),
+        (status = 401, description = "`invalid_service_token`"),
+    ),
+)]
 pub(crate) async fn of_request(
     State(state): State<ApiState>,
     query: Result<Query<Vec<(String, String)>>, QueryRejection>,
@@ -130,12 +160,18 @@ pub(crate) async fn of_request(
 }
 
 /// Returns the current record of an execution.
-#[utoipa::path(get, operation_id = "getInternalAgentExecution", path = "/v1/internal/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(
+    get,
+    operation_id = "getInternalAgentExecution",
+    path = "/v1/internal/agent-executions/{id}",
+    tag = "agent executions",
+    params(Id),
     responses(
         (status = 200, description = "The record", body = ref("#/components/schemas/AgentExecutionEnvelope")),
         (status = 401, description = "`invalid_service_token`"),
         (status = 404, description = "`execution_not_found`"),
-    ))]
+    ),
+)]
 pub(crate) async fn get(State(state): State<ApiState>, Path(id): Path<String>) -> Result<Response, ContractError> {
     show(&state, &TenantScope::Everybody, &id).await
 }

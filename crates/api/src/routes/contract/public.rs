@@ -32,6 +32,7 @@ use crate::{
     body::in_turn,
     error::{ApiError, ApiResult},
     middleware::RequestId,
+    openapi::params::Id,
     state::ApiState,
     traceparent::traceparent_of,
 };
@@ -48,20 +49,40 @@ type Caller = Result<Principal, ApiError>;
 /// Runs an agent on the platform's active bindings.
 ///
 /// The answer is held as in `/v1/internal/agent-executions`.
-#[utoipa::path(post, operation_id = "createAgentExecution", path = "/v1/agent-executions", tag = "agent executions", request_body = ref("#/components/schemas/AgentExecutionBody"),
-    params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution, where it runs here"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60")),
+#[utoipa::path(
+    post,
+    operation_id = "createAgentExecution",
+    path = "/v1/agent-executions",
+    tag = "agent executions",
+    request_body = ref("#/components/schemas/AgentExecutionBody"),
+    params(
+        (
+            "Idempotency-Key" = Option<String>,
+            Header,
+            description = "The same key gives the same execution, where it runs here",
+        ),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: seconds, at most 60"),
+    ),
     responses(
-        (status = 201, description = "The record at the end of the wait", body = ref("#/components/schemas/AgentExecutionEnvelope")),
+        (
+            status = 201,
+            description = "The record at the end of the wait",
+            body = ref("#/components/schemas/AgentExecutionEnvelope"),
+        ),
         (status = 400, description = "`invalid_payload`, `invalid_agent_id`, `invalid_input`"),
         (status = 401, description = "`missing_auth` or `invalid_token`"),
         (status = 403, description = "`insufficient_role`, or the execution's EXEC code"),
         (status = 404, description = "EXEC_AGENT_NOT_FOUND or EXEC_AGENT_VERSION_NOT_FOUND"),
         (status = 409, description = "`idempotency_key_reused`"),
         (status = 502, description = "`agent_engine_unreachable` or `agent_engine_error`"),
-        (status = 503, description = "`agent_execution_disabled`, `active_binding_not_found`, `active_provider_disabled`, `active_deployment_profile_mismatch`, or EXEC_UPSTREAM_UNAVAILABLE"),
+        (
+            status = 503,
+            description = "`agent_execution_disabled`, `active_binding_not_found`, `active_provider_disabled`, \
+                `active_deployment_profile_mismatch`, or EXEC_UPSTREAM_UNAVAILABLE",
+        ),
         (status = 504, description = "`agent_engine_timeout` or EXEC_TIMEOUT"),
-    ))]
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     caller: Caller,
@@ -309,12 +330,18 @@ fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: 
 }
 
 /// Returns the record of an execution of the caller's tenant.
-#[utoipa::path(get, operation_id = "getAgentExecution", path = "/v1/agent-executions/{id}", tag = "agent executions", params(("id" = String, Path, description = "Its id")),
+#[utoipa::path(
+    get,
+    operation_id = "getAgentExecution",
+    path = "/v1/agent-executions/{id}",
+    tag = "agent executions",
+    params(Id),
     responses(
         (status = 200, description = "The record", body = ref("#/components/schemas/AgentExecutionEnvelope")),
         (status = 401, description = "`missing_auth` or `invalid_token`"),
         (status = 404, description = "`execution_not_found`"),
-    ))]
+    ),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     caller: Caller,

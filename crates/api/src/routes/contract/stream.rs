@@ -46,12 +46,25 @@ const MAX_OPEN: usize = 1_000;
 /// Events and the schemas of their `data`: `status` (`AgentExecutionStatusFrame`), `delta`
 /// (`AgentExecutionDeltaFrame`), and at the end `complete` (`AgentExecutionCompleteFrame`) or `error`
 /// (`AgentExecutionErrorFrame`).
-#[utoipa::path(post, operation_id = "streamInternalAgentExecution", path = "/v1/internal/agent-executions/stream", tag = "agent executions", request_body(content = ref("#/components/schemas/InternalAgentExecutionBody"), description = "docs/reference/agent-execution-contract.md"),
+#[utoipa::path(
+    post,
+    operation_id = "streamInternalAgentExecution",
+    path = "/v1/internal/agent-executions/stream",
+    tag = "agent executions",
+    request_body(
+        content = ref("#/components/schemas/InternalAgentExecutionBody"),
+        description = "docs/reference/agent-execution-contract.md",
+    ),
     responses(
-        (status = 200, description = "`status`, `delta`, then `complete` or `error`", content((String = "text/event-stream"))),
+        (
+            status = 200,
+            description = "`status`, `delta`, then `complete` or `error`",
+            content((String = "text/event-stream")),
+        ),
         (status = 400, description = "`invalid_payload`: not a JSON object"),
         (status = 401, description = "`invalid_service_token`"),
-    ))]
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     Extension(RequestId { told: request_id, .. }): Extension<RequestId>,

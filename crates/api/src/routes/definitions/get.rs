@@ -8,13 +8,19 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
+    openapi::params::Key,
     state::ApiState,
 };
 
 /// Returns one definition with its input and output schema.
-#[utoipa::path(get, operation_id = "getDefinition", path = "/v1/definitions/{key}", tag = "definitions",
-    params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
-    responses((status = 200, description = "The version", body = ref("#/components/schemas/DefinitionVersionView"))))]
+#[utoipa::path(
+    get,
+    operation_id = "getDefinition",
+    path = "/v1/definitions/{key}",
+    tag = "definitions",
+    params(Key, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    responses((status = 200, description = "The version", body = ref("#/components/schemas/DefinitionVersionView"))),
+)]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
     principal: Reader,
@@ -28,9 +34,14 @@ pub(crate) async fn definition(
 }
 
 /// Returns one agent.
-#[utoipa::path(get, operation_id = "getAgent", path = "/v1/agents/{key}", tag = "agents",
-    params(("key" = String, Path, description = "Its key"), ("version" = Option<i32>, Query, description = "The newest when absent")),
-    responses((status = 200, description = "The version", body = ref("#/components/schemas/AgentVersionView"))))]
+#[utoipa::path(
+    get,
+    operation_id = "getAgent",
+    path = "/v1/agents/{key}",
+    tag = "agents",
+    params(Key, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    responses((status = 200, description = "The version", body = ref("#/components/schemas/AgentVersionView"))),
+)]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
     principal: Reader,

@@ -4,12 +4,20 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::VersionPage;
+use crate::openapi::params::Limit;
 use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// Lists the newest version of every definition that the caller sees.
-#[utoipa::path(get, operation_id = "listDefinitions", path = "/v1/definitions", tag = "definitions",
-    params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/DefinitionVersionPage"))))]
+#[utoipa::path(
+    get,
+    operation_id = "listDefinitions",
+    path = "/v1/definitions",
+    tag = "definitions",
+    params(("after" = Option<String>, Query, description = "Keys after this one"), Limit),
+    responses(
+        (status = 200, description = "In the order of keys", body = ref("#/components/schemas/DefinitionVersionPage")),
+    ),
+)]
 pub(crate) async fn definitions(
     State(state): State<ApiState>,
     principal: Reader,
@@ -21,9 +29,16 @@ pub(crate) async fn definitions(
 }
 
 /// Lists the newest version of every agent that the caller sees.
-#[utoipa::path(get, operation_id = "listAgents", path = "/v1/agents", tag = "agents",
-    params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of keys", body = ref("#/components/schemas/AgentVersionPage"))))]
+#[utoipa::path(
+    get,
+    operation_id = "listAgents",
+    path = "/v1/agents",
+    tag = "agents",
+    params(("after" = Option<String>, Query, description = "Keys after this one"), Limit),
+    responses(
+        (status = 200, description = "In the order of keys", body = ref("#/components/schemas/AgentVersionPage")),
+    ),
+)]
 pub(crate) async fn agents(
     State(state): State<ApiState>,
     principal: Reader,

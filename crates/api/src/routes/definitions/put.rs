@@ -20,14 +20,24 @@ use crate::{
     catalog::check_web_search,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
+    openapi::params::Key,
     records::{agent_rules, definition_rules},
     state::ApiState,
 };
 
 /// Puts a definition as a new version, unless its newest version has the same content.
-#[utoipa::path(put, operation_id = "putDefinition", path = "/v1/definitions/{key}", tag = "definitions", request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
-    params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "A new version", body = ref("#/components/schemas/DefinitionVersionView")), (status = 200, description = "Nothing changed", body = ref("#/components/schemas/DefinitionVersionView"))))]
+#[utoipa::path(
+    put,
+    operation_id = "putDefinition",
+    path = "/v1/definitions/{key}",
+    tag = "definitions",
+    request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
+    params(Key, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    responses(
+        (status = 201, description = "A new version", body = ref("#/components/schemas/DefinitionVersionView")),
+        (status = 200, description = "Nothing changed", body = ref("#/components/schemas/DefinitionVersionView")),
+    ),
+)]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
     principal: Principal,
@@ -55,9 +65,18 @@ pub(crate) async fn definition(
 }
 
 /// Puts an agent as a new version, unless its newest version has the same content.
-#[utoipa::path(put, operation_id = "putAgent", path = "/v1/agents/{key}", tag = "agents", request_body(content = ref("#/components/schemas/AgentSpec"), description = "The record, as in YAML"),
-    params(("key" = String, Path, description = "Its key"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "A new version", body = ref("#/components/schemas/AgentVersionView")), (status = 200, description = "Nothing changed", body = ref("#/components/schemas/AgentVersionView"))))]
+#[utoipa::path(
+    put,
+    operation_id = "putAgent",
+    path = "/v1/agents/{key}",
+    tag = "agents",
+    request_body(content = ref("#/components/schemas/AgentSpec"), description = "The record, as in YAML"),
+    params(Key, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    responses(
+        (status = 201, description = "A new version", body = ref("#/components/schemas/AgentVersionView")),
+        (status = 200, description = "Nothing changed", body = ref("#/components/schemas/AgentVersionView")),
+    ),
+)]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
     principal: Principal,

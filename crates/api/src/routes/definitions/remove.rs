@@ -8,14 +8,23 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
+    openapi::params::Key,
     state::ApiState,
 };
 
 /// Removes a version of a definition.
-#[utoipa::path(delete, operation_id = "removeDefinitionVersion", path = "/v1/definitions/{key}/versions/{version}", tag = "definitions",
-    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Its version"),
-        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
-    responses((status = 204, description = "Removed")))]
+#[utoipa::path(
+    delete,
+    operation_id = "removeDefinitionVersion",
+    path = "/v1/definitions/{key}/versions/{version}",
+    tag = "definitions",
+    params(
+        Key,
+        ("version" = i32, Path, description = "Its version"),
+        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
+    ),
+    responses((status = 204, description = "Removed")),
+)]
 pub(crate) async fn definition(
     State(state): State<ApiState>,
     principal: Principal,
@@ -30,10 +39,18 @@ pub(crate) async fn definition(
 }
 
 /// Removes a version of an agent.
-#[utoipa::path(delete, operation_id = "removeAgentVersion", path = "/v1/agents/{key}/versions/{version}", tag = "agents",
-    params(("key" = String, Path, description = "Its key"), ("version" = i32, Path, description = "Its version"),
-        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
-    responses((status = 204, description = "Removed")))]
+#[utoipa::path(
+    delete,
+    operation_id = "removeAgentVersion",
+    path = "/v1/agents/{key}/versions/{version}",
+    tag = "agents",
+    params(
+        Key,
+        ("version" = i32, Path, description = "Its version"),
+        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
+    ),
+    responses((status = 204, description = "Removed")),
+)]
 pub(crate) async fn agent(
     State(state): State<ApiState>,
     principal: Principal,

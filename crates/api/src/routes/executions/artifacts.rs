@@ -14,6 +14,7 @@ use crate::{
     auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Path},
+    openapi::params::Id,
     routes::files::download::download,
     state::ApiState,
 };
@@ -53,9 +54,14 @@ pub(crate) struct ArtifactPage {
 }
 
 /// Lists the files that an execution's calls left. They live as long as the execution.
-#[utoipa::path(get, operation_id = "listArtifactPage", path = "/v1/executions/{id}/artifacts", tag = "executions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Its files", body = ArtifactPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listArtifactPage",
+    path = "/v1/executions/{id}/artifacts",
+    tag = "executions",
+    params(Id),
+    responses((status = 200, description = "Its files", body = ArtifactPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -67,9 +73,24 @@ pub(crate) async fn list(
 }
 
 /// Downloads a file of an execution by its id, or the latest of its name; always as an attachment.
-#[utoipa::path(get, operation_id = "downloadArtifact", path = "/v1/executions/{id}/artifacts/{file}", tag = "executions",
-    params(("id" = String, Path, description = "Id of the execution"), ("file" = String, Path, description = "Id or name of the file")),
-    responses((status = 200, description = "The bytes", content_type = "application/octet-stream", body = ref("#/components/schemas/Bytes"))))]
+#[utoipa::path(
+    get,
+    operation_id = "downloadArtifact",
+    path = "/v1/executions/{id}/artifacts/{file}",
+    tag = "executions",
+    params(
+        ("id" = String, Path, description = "Id of the execution"),
+        ("file" = String, Path, description = "Id or name of the file"),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "The bytes",
+            content_type = "application/octet-stream",
+            body = ref("#/components/schemas/Bytes"),
+        ),
+    ),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

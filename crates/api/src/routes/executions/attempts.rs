@@ -11,6 +11,7 @@ use crate::{
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -56,10 +57,18 @@ impl From<Attempt> for AttemptView {
 }
 
 /// Lists the ended attempts of an execution.
-#[utoipa::path(get, operation_id = "listAttempts", path = "/v1/executions/{id}/attempts", tag = "executions",
-    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Attempts after this number"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
-    responses((status = 200, description = "Attempts in order", body = AttemptPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listAttempts",
+    path = "/v1/executions/{id}/attempts",
+    tag = "executions",
+    params(
+        Id,
+        ("after" = Option<i32>, Query, description = "Attempts after this number"),
+        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent"),
+    ),
+    responses((status = 200, description = "Attempts in order", body = AttemptPage)),
+)]
 pub(crate) async fn attempts(
     State(state): State<ApiState>,
     principal: Reader,

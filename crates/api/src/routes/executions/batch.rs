@@ -56,9 +56,15 @@ pub(crate) struct BatchAnswer {
 ///
 /// An item that is refused does not stop the others. Under an `Idempotency-Key`, each item without a key of its own has
 /// that key with its number.
-#[utoipa::path(post, operation_id = "submitExecutions", path = "/v1/executions/batch", tag = "executions", request_body = ref("#/components/schemas/BatchBody"),
+#[utoipa::path(
+    post,
+    operation_id = "submitExecutions",
+    path = "/v1/executions/batch",
+    tag = "executions",
+    request_body = ref("#/components/schemas/BatchBody"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same executions")),
-    responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)))]
+    responses((status = 200, description = "A verdict per item, in order", body = BatchAnswer)),
+)]
 pub(crate) async fn batch(
     State(state): State<ApiState>,
     principal: Principal,

@@ -99,9 +99,15 @@ pub(crate) struct RaiseBody {
 /// Sets the caps of the budget of the execution's whole tree.
 ///
 /// Wakes executions that wait for the budget and now fit.
-#[utoipa::path(post, operation_id = "raiseBudget", path = "/v1/executions/{id}/budget", tag = "executions", request_body = ref("#/components/schemas/RaiseBody"),
+#[utoipa::path(
+    post,
+    operation_id = "raiseBudget",
+    path = "/v1/executions/{id}/budget",
+    tag = "executions",
+    request_body = ref("#/components/schemas/RaiseBody"),
     params(("id" = String, Path, description = "The id of any execution of the tree")),
-    responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
+    responses((status = 200, description = "The budget as it stands", body = BudgetView)),
+)]
 pub(crate) async fn raise(
     State(state): State<ApiState>,
     principal: Principal,

@@ -8,6 +8,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::ExecutionPath,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -20,9 +21,17 @@ const LEVELS: usize = 8;
 ///
 /// It ends at once if no worker holds it, otherwise within seconds. Idempotent: an execution that was cancelled
 /// before is returned as it stands; one that ended in another way is a conflict.
-#[utoipa::path(post, operation_id = "cancelExecution", path = "/v1/executions/{id}/cancel", tag = "executions", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "It is cancelled, now or before", body = Execution),
-        (status = 202, description = "Its worker was told", body = Execution)))]
+#[utoipa::path(
+    post,
+    operation_id = "cancelExecution",
+    path = "/v1/executions/{id}/cancel",
+    tag = "executions",
+    params(Id),
+    responses(
+        (status = 200, description = "It is cancelled, now or before", body = Execution),
+        (status = 202, description = "Its worker was told", body = Execution),
+    ),
+)]
 pub(crate) async fn cancel(
     State(state): State<ApiState>,
     principal: Principal,

@@ -10,6 +10,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::ExecutionPath,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -25,9 +26,14 @@ pub(crate) struct Erased {
 /// Of a message of a session, the transcript keeps a tombstone; summaries that stand for it are erased with it. Ids,
 /// times, states, codes, counts, costs and the ledger of effects stay. Retries and forks of it are executions of
 /// their own, with their own copies. An erased execution can be neither retried nor forked. Idempotent.
-#[utoipa::path(delete, operation_id = "eraseExecution", path = "/v1/executions/{id}/content", tag = "executions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Its texts are erased, now or before", body = Erased)))]
+#[utoipa::path(
+    delete,
+    operation_id = "eraseExecution",
+    path = "/v1/executions/{id}/content",
+    tag = "executions",
+    params(Id),
+    responses((status = 200, description = "Its texts are erased, now or before", body = Erased)),
+)]
 pub(crate) async fn erase(
     State(state): State<ApiState>,
     principal: Principal,

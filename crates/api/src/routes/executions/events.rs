@@ -29,6 +29,7 @@ use crate::{
     event_stream::{Frame, Subscription},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -77,13 +78,26 @@ impl From<Event> for EventView {
 /// With `Accept: text/event-stream` the answer is a stream that ends with the execution, otherwise a page. In the
 /// stream, `event` is the kind, `id` the number and `data` an `EventView`; the event `resync` has a `ResyncEvent`. A
 /// comment follows after 15 s of silence, and `retry` is 1000.
-#[utoipa::path(get, operation_id = "listEvents", path = "/v1/executions/{id}/events", tag = "executions",
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    get,
+    operation_id = "listEvents",
+    path = "/v1/executions/{id}/events",
+    tag = "executions",
+    params(
+        Id,
         ("Last-Event-ID" = Option<String>, Header, description = "Number of an event: events after this one"),
         ("after" = Option<i32>, Query, description = "The same, for those who cannot set headers"),
-        ("limit" = Option<i64>, Query, description = "Of a page: 1 to 1000; 200 when absent")),
-    responses((status = 200, description = "Events in order", content((EventPage = "application/json"), (String = "text/event-stream"))),
-        (status = 204, description = "A stream was asked for, and nothing will follow the cursor")))]
+        ("limit" = Option<i64>, Query, description = "Of a page: 1 to 1000; 200 when absent"),
+    ),
+    responses(
+        (
+            status = 200,
+            description = "Events in order",
+            content((EventPage = "application/json"), (String = "text/event-stream")),
+        ),
+        (status = 204, description = "A stream was asked for, and nothing will follow the cursor"),
+    ),
+)]
 pub(crate) async fn events(
     State(state): State<ApiState>,
     principal: Principal,

@@ -29,6 +29,7 @@ use crate::{
     catalog::unpriced,
     error::{ApiError, ApiResult, Violation},
     extract::{ExecutionPath, find_nul},
+    openapi::params::{SubmitKey, Wait},
     schema,
     state::ApiState,
     traceparent::traceparent_of,
@@ -62,12 +63,18 @@ pub(crate) struct ForkBody {
 ///
 /// Shared steps are not repeated. From `from_step` on the fork continues by itself, with another agent, prompt,
 /// model or input if the body names one.
-#[utoipa::path(post, operation_id = "forkExecution", path = "/v1/executions/{id}/fork", tag = "executions", request_body = ref("#/components/schemas/ForkBody"),
-    params(("id" = String, Path, description = "The origin's id; it may stand anywhere"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`")),
-    responses((status = 201, description = "The new execution", body = Execution),
-        (status = 200, description = "Stored before under the same key", body = Execution)))]
+#[utoipa::path(
+    post,
+    operation_id = "forkExecution",
+    path = "/v1/executions/{id}/fork",
+    tag = "executions",
+    request_body = ref("#/components/schemas/ForkBody"),
+    params(("id" = String, Path, description = "The origin's id; it may stand anywhere"), SubmitKey, Wait),
+    responses(
+        (status = 201, description = "The new execution", body = Execution),
+        (status = 200, description = "Stored before under the same key", body = Execution),
+    ),
+)]
 pub(crate) async fn fork(
     State(state): State<ApiState>,
     principal: Principal,

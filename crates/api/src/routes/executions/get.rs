@@ -8,12 +8,19 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Returns one execution in full.
-#[utoipa::path(get, operation_id = "getExecution", path = "/v1/executions/{id}", tag = "executions", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The execution", body = Execution)))]
+#[utoipa::path(
+    get,
+    operation_id = "getExecution",
+    path = "/v1/executions/{id}",
+    tag = "executions",
+    params(Id),
+    responses((status = 200, description = "The execution", body = Execution)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -14,6 +14,7 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
+    openapi::params::Id,
     openapi::{closed, spec},
     state::ApiState,
 };
@@ -52,9 +53,14 @@ pub(crate) struct LedgerPage {
 }
 
 /// Lists the calls of an execution that may have changed something, with the state of each.
-#[utoipa::path(get, operation_id = "getLedger", path = "/v1/executions/{id}/ledger", tag = "executions",
-    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Calls after this step")),
-    responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "getLedger",
+    path = "/v1/executions/{id}/ledger",
+    tag = "executions",
+    params(Id, ("after" = Option<i32>, Query, description = "Calls after this step")),
+    responses((status = 200, description = "Calls with an effect, in order", body = LedgerPage)),
+)]
 pub(crate) async fn ledger(
     State(state): State<ApiState>,
     principal: Reader,

@@ -13,6 +13,7 @@ use crate::{
     error::ApiResult,
     extract::{Params, read_cursor, take_reach, write_cursor},
     openapi::closed,
+    openapi::params::{Cursor, Limit, Tenants},
     paging::PageLength,
     state::ApiState,
 };
@@ -31,7 +32,11 @@ pub(crate) struct ExecutionPage {
 /// Filters combine with "and". `metadata.<key>=<text>` selects executions whose metadata has this string at `<key>`;
 /// several of these combine. One request examines a bounded number of executions: a page may have fewer than `limit`,
 /// even none, and still have a next one.
-#[utoipa::path(get, operation_id = "listExecutions", path = "/v1/executions", tag = "executions",
+#[utoipa::path(
+    get,
+    operation_id = "listExecutions",
+    path = "/v1/executions",
+    tag = "executions",
     params(
         ("status" = Option<closed::ExecutionStatus>, Query, description = "In this state"),
         ("wait_reason" = Option<closed::WaitReason>, Query, description = "That wait for this reason"),
@@ -43,13 +48,12 @@ pub(crate) struct ExecutionPage {
         ("created_before" = Option<DateTime<Utc>>, Query, description = "Exclusive"),
         ("parent" = Option<String>, Query, description = "Started by this execution"),
         ("root" = Option<String>, Query, description = "Of the tree whose topmost execution this is, itself included"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        Tenants,
+        Limit,
+        Cursor,
     ),
-    responses((status = 200, description = "A page", body = ExecutionPage)))]
+    responses((status = 200, description = "A page", body = ExecutionPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

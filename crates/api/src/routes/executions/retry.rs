@@ -26,6 +26,7 @@ use crate::{
     catalog::Target,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params},
+    openapi::params::{Id, SubmitKey, Wait},
     schema,
     state::ApiState,
     traceparent::traceparent_of,
@@ -50,13 +51,23 @@ pub(crate) struct RetryBody {
 /// Retries a FAILED execution as a new one with the same input.
 ///
 /// The new execution continues where the FAILED one ended, unless the body says otherwise.
-#[utoipa::path(post, operation_id = "retryExecution", path = "/v1/executions/{id}/retry", tag = "executions", request_body = ref("#/components/schemas/RetryBody"),
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    post,
+    operation_id = "retryExecution",
+    path = "/v1/executions/{id}/retry",
+    tag = "executions",
+    request_body = ref("#/components/schemas/RetryBody"),
+    params(
+        Id,
         ("version" = Option<String>, Query, description = "`latest`: in the newest version; otherwise the same"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`")),
-    responses((status = 201, description = "The new execution", body = Execution),
-        (status = 200, description = "Stored before under the same key", body = Execution)))]
+        SubmitKey,
+        Wait,
+    ),
+    responses(
+        (status = 201, description = "The new execution", body = Execution),
+        (status = 200, description = "Stored before under the same key", body = Execution),
+    ),
+)]
 pub(crate) async fn retry(
     State(state): State<ApiState>,
     principal: Principal,

@@ -19,6 +19,7 @@ use crate::{
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -69,11 +70,19 @@ pub(crate) struct StepPage {
 }
 
 /// Lists the recorded steps (the journal) of an execution.
-#[utoipa::path(get, operation_id = "listSteps", path = "/v1/executions/{id}/steps", tag = "executions",
-    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Steps after this number"),
+#[utoipa::path(
+    get,
+    operation_id = "listSteps",
+    path = "/v1/executions/{id}/steps",
+    tag = "executions",
+    params(
+        Id,
+        ("after" = Option<i32>, Query, description = "Steps after this number"),
         ("limit" = Option<i64>, Query, description = "1 to 500, or to 50 with bodies; 50 when absent"),
-        ("include" = Option<String>, Query, description = "`body`: with bodies and messages")),
-    responses((status = 200, description = "Steps in order", body = StepPage)))]
+        ("include" = Option<String>, Query, description = "`body`: with bodies and messages"),
+    ),
+    responses((status = 200, description = "Steps in order", body = StepPage)),
+)]
 pub(crate) async fn steps(
     State(state): State<ApiState>,
     principal: Reader,

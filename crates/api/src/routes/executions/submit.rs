@@ -17,20 +17,35 @@ use crate::{
     auth::Principal,
     body::{SUBMIT_LIMIT, in_turn, read_body},
     error::{ApiError, ApiResult},
+    openapi::params::Wait,
     state::ApiState,
     traceparent::traceparent_of,
 };
 
 /// Submits an execution. When this answers, the execution is committed.
-#[utoipa::path(post, operation_id = "submitExecution", path = "/v1/executions", tag = "executions", request_body = ref("#/components/schemas/SubmitBody"),
+#[utoipa::path(
+    post,
+    operation_id = "submitExecution",
+    path = "/v1/executions",
+    tag = "executions",
+    request_body = ref("#/components/schemas/SubmitBody"),
     params(
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution; at most 255 characters"),
-        ("Prefer" = Option<String>, Header, description = "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is `{\"id\"}`, not an `Execution`"),
+        (
+            "Idempotency-Key" = Option<String>,
+            Header,
+            description = "The same key gives the same execution; at most 255 characters",
+        ),
+        Wait,
     ),
     responses(
         (status = 201, description = "Stored; `Location` names it", body = Execution),
-        (status = 200, description = "Stored before under the same key (`Idempotent-Replayed: true`)", body = Execution),
-    ))]
+        (
+            status = 200,
+            description = "Stored before under the same key (`Idempotent-Replayed: true`)",
+            body = Execution,
+        ),
+    ),
+)]
 pub(crate) async fn submit(
     State(state): State<ApiState>,
     principal: Principal,

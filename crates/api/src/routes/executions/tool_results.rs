@@ -100,9 +100,15 @@ impl Refusal {
 ///
 /// If one result is refused, nothing is stored. The same result may be posted again. The execution goes on when a
 /// result arrives; it waits again for the calls that have none.
-#[utoipa::path(post, operation_id = "postToolResults", path = "/v1/executions/{id}/tool-results", tag = "executions", request_body = ref("#/components/schemas/ToolResultsBody"),
+#[utoipa::path(
+    post,
+    operation_id = "postToolResults",
+    path = "/v1/executions/{id}/tool-results",
+    tag = "executions",
+    request_body = ref("#/components/schemas/ToolResultsBody"),
     params(("id" = String, Path, description = "The execution that made the calls")),
-    responses((status = 200, description = "All are stored", body = ToolResultsView)))]
+    responses((status = 200, description = "All are stored", body = ToolResultsView)),
+)]
 pub(crate) async fn post(
     State(state): State<ApiState>,
     principal: Principal,

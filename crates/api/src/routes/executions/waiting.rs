@@ -17,6 +17,7 @@ use crate::{
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
     openapi::closed,
+    openapi::params::Id,
     routes::quarantine::view::GroupView,
     state::ApiState,
 };
@@ -193,8 +194,14 @@ pub(crate) struct WaitingView {
 }
 
 /// Explains what an execution waits for: since when, until when, its place in line and an estimate.
-#[utoipa::path(get, operation_id = "getWaiting", path = "/v1/executions/{id}/waiting", tag = "executions", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Reason of its state", body = WaitingView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getWaiting",
+    path = "/v1/executions/{id}/waiting",
+    tag = "executions",
+    params(Id),
+    responses((status = 200, description = "Reason of its state", body = WaitingView)),
+)]
 pub(crate) async fn waiting(
     State(state): State<ApiState>,
     principal: Reader,

@@ -7,13 +7,19 @@ use super::FilePath;
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Deletes an upload. Executions and sessions that it is attached to keep its bytes.
-#[utoipa::path(delete, operation_id = "deleteFile", path = "/v1/files/{id}", tag = "files",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "Deleted")))]
+#[utoipa::path(
+    delete,
+    operation_id = "deleteFile",
+    path = "/v1/files/{id}",
+    tag = "files",
+    params(Id),
+    responses((status = 204, description = "Deleted")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

@@ -43,12 +43,29 @@ const WINDOW: Duration = Duration::from_secs(10);
 ///
 /// The same bytes under the same name are the same file, so a repetition changes nothing; an `Idempotency-Key` is
 /// accepted and not needed. An upload expires after a week by default; what a message names stays with it.
-#[utoipa::path(post, operation_id = "uploadFile", path = "/v1/files", tag = "files",
-    request_body(content = ref("#/components/schemas/Bytes"), content_type = "application/octet-stream", description = "The bytes; their `Content-Type` must fit them"),
-    params(("name" = Option<String>, Query, description = "Name, at most 255 characters without `/` and `\\`"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Accepted, and not needed")),
-    responses((status = 201, description = "Stored", body = FileView),
-        (status = 200, description = "Stored before (`Idempotent-Replayed: true`); its time begins again", body = FileView)))]
+#[utoipa::path(
+    post,
+    operation_id = "uploadFile",
+    path = "/v1/files",
+    tag = "files",
+    request_body(
+        content = ref("#/components/schemas/Bytes"),
+        content_type = "application/octet-stream",
+        description = "The bytes; their `Content-Type` must fit them",
+    ),
+    params(
+        ("name" = Option<String>, Query, description = "Name, at most 255 characters without `/` and `\\`"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Accepted, and not needed"),
+    ),
+    responses(
+        (status = 201, description = "Stored", body = FileView),
+        (
+            status = 200,
+            description = "Stored before (`Idempotent-Replayed: true`); its time begins again",
+            body = FileView,
+        ),
+    ),
+)]
 pub(crate) async fn upload(
     State(state): State<ApiState>,
     principal: Principal,

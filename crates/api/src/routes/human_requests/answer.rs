@@ -16,6 +16,7 @@ use crate::{
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult},
     extract::{Params, Path},
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -34,9 +35,15 @@ pub(crate) struct AnswerBody {
 /// Answers a waiting question.
 ///
 /// The model reads the answer as the result of its call. A second answer is 409.
-#[utoipa::path(post, operation_id = "answerQuestion", path = "/v1/questions/{id}/answer", tag = "people", request_body = ref("#/components/schemas/AnswerBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Answered", body = Question)))]
+#[utoipa::path(
+    post,
+    operation_id = "answerQuestion",
+    path = "/v1/questions/{id}/answer",
+    tag = "people",
+    request_body = ref("#/components/schemas/AnswerBody"),
+    params(Id),
+    responses((status = 200, description = "Answered", body = Question)),
+)]
 pub(crate) async fn answer(
     State(state): State<ApiState>,
     principal: Principal,

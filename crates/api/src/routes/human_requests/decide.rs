@@ -22,6 +22,7 @@ use crate::{
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -65,9 +66,15 @@ pub(crate) enum DecisionChoice {
 /// Decides on a waiting call.
 ///
 /// A second decision is 409 and says who made the first.
-#[utoipa::path(post, operation_id = "decideApproval", path = "/v1/approvals/{id}/decision", tag = "people", request_body = ref("#/components/schemas/DecisionBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "Decided", body = Approval)))]
+#[utoipa::path(
+    post,
+    operation_id = "decideApproval",
+    path = "/v1/approvals/{id}/decision",
+    tag = "people",
+    request_body = ref("#/components/schemas/DecisionBody"),
+    params(Id),
+    responses((status = 200, description = "Decided", body = Approval)),
+)]
 pub(crate) async fn decision(
     State(state): State<ApiState>,
     principal: Principal,

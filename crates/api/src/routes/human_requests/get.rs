@@ -12,12 +12,19 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path, take_reach},
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Returns one approval with everything that a decider must see.
-#[utoipa::path(get, operation_id = "getApproval", path = "/v1/approvals/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The approval", body = Approval)))]
+#[utoipa::path(
+    get,
+    operation_id = "getApproval",
+    path = "/v1/approvals/{id}",
+    tag = "people",
+    params(Id),
+    responses((status = 200, description = "The approval", body = Approval)),
+)]
 pub(crate) async fn approval(
     State(state): State<ApiState>,
     principal: Reader,
@@ -31,8 +38,14 @@ pub(crate) async fn approval(
 }
 
 /// Returns one question with the schema of its answer.
-#[utoipa::path(get, operation_id = "getQuestion", path = "/v1/questions/{id}", tag = "people", params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The question", body = Question)))]
+#[utoipa::path(
+    get,
+    operation_id = "getQuestion",
+    path = "/v1/questions/{id}",
+    tag = "people",
+    params(Id),
+    responses((status = 200, description = "The question", body = Question)),
+)]
 pub(crate) async fn question(
     State(state): State<ApiState>,
     principal: Reader,

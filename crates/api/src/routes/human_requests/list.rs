@@ -15,6 +15,7 @@ use crate::{
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
     openapi::closed,
+    openapi::params::{Cursor, Limit, Tenants},
     paging::PageLength,
     state::ApiState,
 };
@@ -38,18 +39,21 @@ pub(crate) struct QuestionPage {
 }
 
 /// Lists calls that wait, or waited, for a person's decision; newest first.
-#[utoipa::path(get, operation_id = "listApprovals", path = "/v1/approvals", tag = "people",
+#[utoipa::path(
+    get,
+    operation_id = "listApprovals",
+    path = "/v1/approvals",
+    tag = "people",
     params(
         ("state" = Option<closed::ApprovalState>, Query, description = "In this state"),
         ("execution" = Option<String>, Query, description = "Of this execution"),
         ("agent" = Option<String>, Query, description = "By agent key"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        Tenants,
+        Limit,
+        Cursor,
     ),
-    responses((status = 200, description = "A page", body = ApprovalPage)))]
+    responses((status = 200, description = "A page", body = ApprovalPage)),
+)]
 pub(crate) async fn approvals(
     State(state): State<ApiState>,
     principal: Reader,
@@ -60,18 +64,21 @@ pub(crate) async fn approvals(
 }
 
 /// Lists questions of executions to their callers; newest first.
-#[utoipa::path(get, operation_id = "listQuestions", path = "/v1/questions", tag = "people",
+#[utoipa::path(
+    get,
+    operation_id = "listQuestions",
+    path = "/v1/questions",
+    tag = "people",
     params(
         ("state" = Option<closed::QuestionState>, Query, description = "In this state"),
         ("execution" = Option<String>, Query, description = "Of this execution"),
         ("agent" = Option<String>, Query, description = "By agent key"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
+        Tenants,
+        Limit,
+        Cursor,
     ),
-    responses((status = 200, description = "A page", body = QuestionPage)))]
+    responses((status = 200, description = "A page", body = QuestionPage)),
+)]
 pub(crate) async fn questions(
     State(state): State<ApiState>,
     principal: Reader,

@@ -4,12 +4,18 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{find, view::IndexView};
+use crate::openapi::params::Name;
 use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Returns one of the caller's indexes.
-#[utoipa::path(get, operation_id = "getIndex", path = "/v1/indexes/{name}", tag = "indexes",
-    params(("name" = String, Path, description = "Its name")),
-    responses((status = 200, description = "The index", body = IndexView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getIndex",
+    path = "/v1/indexes/{name}",
+    tag = "indexes",
+    params(Name),
+    responses((status = 200, description = "The index", body = IndexView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

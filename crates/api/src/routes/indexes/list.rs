@@ -4,12 +4,18 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::view::{IndexView, IndexesPage};
+use crate::openapi::params::Limit;
 use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// Lists the caller's indexes.
-#[utoipa::path(get, operation_id = "listIndexes", path = "/v1/indexes", tag = "indexes",
-    params(("after" = Option<String>, Query, description = "Names after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of names", body = IndexesPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listIndexes",
+    path = "/v1/indexes",
+    tag = "indexes",
+    params(("after" = Option<String>, Query, description = "Names after this one"), Limit),
+    responses((status = 200, description = "In the order of names", body = IndexesPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

@@ -8,13 +8,19 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Name,
     state::ApiState,
 };
 
 /// Removes an index with its documents and chunks.
-#[utoipa::path(delete, operation_id = "removeIndex", path = "/v1/indexes/{name}", tag = "indexes",
-    params(("name" = String, Path, description = "Its name")),
-    responses((status = 204, description = "Removed")))]
+#[utoipa::path(
+    delete,
+    operation_id = "removeIndex",
+    path = "/v1/indexes/{name}",
+    tag = "indexes",
+    params(Name),
+    responses((status = 204, description = "Removed")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

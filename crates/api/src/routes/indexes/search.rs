@@ -17,6 +17,7 @@ use crate::{
     body::{BODY_LIMIT, read_body},
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Name,
     openapi::spec,
     state::ApiState,
 };
@@ -56,9 +57,15 @@ pub(crate) struct SearchResults {
 }
 
 /// Searches one of the caller's indexes.
-#[utoipa::path(post, operation_id = "searchIndex", path = "/v1/indexes/{name}/search", tag = "indexes", request_body = ref("#/components/schemas/SearchBody"),
-    params(("name" = String, Path, description = "Its name")),
-    responses((status = 200, description = "Best first", body = SearchResults)))]
+#[utoipa::path(
+    post,
+    operation_id = "searchIndex",
+    path = "/v1/indexes/{name}/search",
+    tag = "indexes",
+    request_body = ref("#/components/schemas/SearchBody"),
+    params(Name),
+    responses((status = 200, description = "Best first", body = SearchResults)),
+)]
 pub(crate) async fn search(
     State(state): State<ApiState>,
     principal: Principal,

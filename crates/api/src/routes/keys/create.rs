@@ -14,8 +14,14 @@ use crate::{
 /// Creates an API key.
 ///
 /// Needs the scope `keys:write`, and every scope of the new key. Only this answer shows the key.
-#[utoipa::path(post, operation_id = "createKey", path = "/v1/keys", tag = "keys", request_body = ref("#/components/schemas/KeyBody"),
-    responses((status = 201, description = "The key", body = KeySecretView)))]
+#[utoipa::path(
+    post,
+    operation_id = "createKey",
+    path = "/v1/keys",
+    tag = "keys",
+    request_body = ref("#/components/schemas/KeyBody"),
+    responses((status = 201, description = "The key", body = KeySecretView)),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,

@@ -13,6 +13,7 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
+    openapi::params::Tenants,
     state::ApiState,
 };
 
@@ -75,12 +76,14 @@ impl From<Holdings> for HoldingsView {
 /// Lists the objects of a key, or of the account of a person, that act after its revocation.
 ///
 /// Needs the scope `keys:write`.
-#[utoipa::path(get, operation_id = "listKeyHoldings", path = "/v1/keys/{id}/holdings", tag = "keys",
-    params(("id" = String, Path, description = "Id of the key or the account"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of any tenant; needs the scope `admin`")),
-    responses((status = 200, description = "Objects that it made or holds", body = HoldingsView)))]
+#[utoipa::path(
+    get,
+    operation_id = "listKeyHoldings",
+    path = "/v1/keys/{id}/holdings",
+    tag = "keys",
+    params(("id" = String, Path, description = "Id of the key or the account"), Tenants),
+    responses((status = 200, description = "Objects that it made or holds", body = HoldingsView)),
+)]
 pub(crate) async fn holdings(
     State(state): State<ApiState>,
     principal: Reader,

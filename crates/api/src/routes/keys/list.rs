@@ -8,6 +8,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
+    openapi::params::{Cursor, Limit, Tenants},
     paging::PageLength,
     state::ApiState,
 };
@@ -15,13 +16,14 @@ use crate::{
 /// Lists API keys, newest first, without their secrets.
 ///
 /// A revoked or expired key is listed for 90 days.
-#[utoipa::path(get, operation_id = "listKeys", path = "/v1/keys", tag = "keys",
-    params(("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before")),
-    responses((status = 200, description = "A page", body = KeyPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listKeys",
+    path = "/v1/keys",
+    tag = "keys",
+    params(Tenants, Limit, Cursor),
+    responses((status = 200, description = "A page", body = KeyPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

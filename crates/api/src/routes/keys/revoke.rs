@@ -8,18 +8,21 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
+    openapi::params::{Id, Tenants},
     state::ApiState,
 };
 
 /// Revokes an API key; all processes refuse it within 10 seconds.
 ///
 /// Needs the scope `keys:write`. A key may revoke itself, and keys with more scopes than it has.
-#[utoipa::path(delete, operation_id = "revokeKey", path = "/v1/keys/{id}", tag = "keys",
-    params(("id" = String, Path, description = "Its id"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
-    responses((status = 204, description = "Revoked, or it was before")))]
+#[utoipa::path(
+    delete,
+    operation_id = "revokeKey",
+    path = "/v1/keys/{id}",
+    tag = "keys",
+    params(Id, Tenants),
+    responses((status = 204, description = "Revoked, or it was before")),
+)]
 pub(crate) async fn revoke(
     State(state): State<ApiState>,
     principal: Principal,

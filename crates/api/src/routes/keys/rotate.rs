@@ -11,6 +11,7 @@ use crate::{
     body::read_optional,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
+    openapi::params::Tenants,
     state::ApiState,
 };
 
@@ -22,12 +23,15 @@ const OVERLAP: u32 = 86_400;
 /// Needs the scope `keys:write`, and every scope of the old key. The new key has its name and its scopes. The old one
 /// is accepted for `overlap_seconds` more, unless it ends earlier. Only this answer shows the new key; after a lost
 /// answer, rotate the old key again.
-#[utoipa::path(post, operation_id = "rotateKey", path = "/v1/keys/{id}/rotate", tag = "keys", request_body = ref("#/components/schemas/KeyRotationBody"),
-    params(("id" = String, Path, description = "Id of the old key"),
-        ("org_id" = Option<String>, Query, description = "Of this organisation; needs the scope `admin`"),
-        ("group_id" = Option<String>, Query, description = "Of this group of `org_id`"),
-        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "The new key", body = KeySecretView)))]
+#[utoipa::path(
+    post,
+    operation_id = "rotateKey",
+    path = "/v1/keys/{id}/rotate",
+    tag = "keys",
+    request_body = ref("#/components/schemas/KeyRotationBody"),
+    params(("id" = String, Path, description = "Id of the old key"), Tenants),
+    responses((status = 201, description = "The new key", body = KeySecretView)),
+)]
 pub(crate) async fn rotate(
     State(state): State<ApiState>,
     principal: Principal,

@@ -43,12 +43,22 @@ pub(crate) struct LimitSet {
 ///
 /// The limit covers the caller's executions, or all tenants' with `?shared=true`. It holds from the next claim on;
 /// running executions continue.
-#[utoipa::path(put, operation_id = "putLimit", path = "/v1/limits/{key}", tag = "limits", request_body = ref("#/components/schemas/LimitBody"),
+#[utoipa::path(
+    put,
+    operation_id = "putLimit",
+    path = "/v1/limits/{key}",
+    tag = "limits",
+    request_body = ref("#/components/schemas/LimitBody"),
     params(
-        ("key" = String, Path, description = "tenant, definition, agent, queue or metadata.<path>; with :value about that value alone"),
+        (
+            "key" = String,
+            Path,
+            description = "tenant, definition, agent, queue or metadata.<path>; with :value about that value alone",
+        ),
         ("shared" = Option<bool>, Query, description = "About all tenants; needs the scope `admin`"),
     ),
-    responses((status = 200, description = "The limit", body = LimitSet)))]
+    responses((status = 200, description = "The limit", body = LimitSet)),
+)]
 pub(crate) async fn put(
     State(state): State<ApiState>,
     principal: Principal,

@@ -13,6 +13,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Params,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -38,9 +39,14 @@ impl From<Forgotten> for ForgottenView {
 }
 
 /// Forgets one episode.
-#[utoipa::path(delete, operation_id = "forgetMemory", path = "/v1/memory/{id}", tag = "memory",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "It is gone", body = ForgottenView)))]
+#[utoipa::path(
+    delete,
+    operation_id = "forgetMemory",
+    path = "/v1/memory/{id}",
+    tag = "memory",
+    params(Id),
+    responses((status = 200, description = "It is gone", body = ForgottenView)),
+)]
 pub(crate) async fn one(
     State(state): State<ApiState>,
     principal: Principal,

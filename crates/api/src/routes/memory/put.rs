@@ -20,6 +20,7 @@ use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -33,10 +34,15 @@ pub(crate) struct EpisodeBody {
 }
 
 /// Replaces the content of an episode. Relations that only the old content told of are removed.
-#[utoipa::path(put, operation_id = "putMemory", path = "/v1/memory/{id}", tag = "memory", request_body = ref("#/components/schemas/EpisodeBody"),
-    params(("id" = String, Path, description = "Its id"),
-        ("If-Match" = String, Header, description = "The `hash` of the content that is replaced")),
-    responses((status = 200, description = "The episode", body = EpisodeView)))]
+#[utoipa::path(
+    put,
+    operation_id = "putMemory",
+    path = "/v1/memory/{id}",
+    tag = "memory",
+    request_body = ref("#/components/schemas/EpisodeBody"),
+    params(Id, ("If-Match" = String, Header, description = "The `hash` of the content that is replaced")),
+    responses((status = 200, description = "The episode", body = EpisodeView)),
+)]
 pub(crate) async fn put(
     State(state): State<ApiState>,
     principal: Principal,

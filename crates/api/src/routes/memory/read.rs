@@ -15,18 +15,26 @@ use crate::{
     auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::{Params, read_cursor},
+    openapi::params::{Cursor, Id, Limit},
     paging::PageLength,
     state::ApiState,
 };
 
 /// Lists what agents remember.
-#[utoipa::path(get, operation_id = "listMemory", path = "/v1/memory", tag = "memory",
-    params(("agent" = Option<String>, Query, description = "Key of the agent"),
+#[utoipa::path(
+    get,
+    operation_id = "listMemory",
+    path = "/v1/memory",
+    tag = "memory",
+    params(
+        ("agent" = Option<String>, Query, description = "Key of the agent"),
         ("scope" = Option<String>, Query, description = "Whole scope; empty for the memory that all users share"),
         ("session" = Option<String>, Query, description = "Session in which it was said"),
-        ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "Newest first", body = EpisodePage)))]
+        Cursor,
+        Limit,
+    ),
+    responses((status = 200, description = "Newest first", body = EpisodePage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -48,9 +56,14 @@ pub(crate) async fn list(
 }
 
 /// Returns one episode.
-#[utoipa::path(get, operation_id = "getMemory", path = "/v1/memory/{id}", tag = "memory",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The episode", body = EpisodeView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getMemory",
+    path = "/v1/memory/{id}",
+    tag = "memory",
+    params(Id),
+    responses((status = 200, description = "The episode", body = EpisodeView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -65,8 +65,14 @@ pub(crate) struct FactView {
 }
 
 /// Searches the memory of an agent, by words and by meaning.
-#[utoipa::path(post, operation_id = "searchMemory", path = "/v1/memory/search", tag = "memory", request_body = ref("#/components/schemas/MemorySearchBody"),
-    responses((status = 200, description = "Best first", body = MemoryResults)))]
+#[utoipa::path(
+    post,
+    operation_id = "searchMemory",
+    path = "/v1/memory/search",
+    tag = "memory",
+    request_body = ref("#/components/schemas/MemorySearchBody"),
+    responses((status = 200, description = "Best first", body = MemoryResults)),
+)]
 pub(crate) async fn search(
     State(state): State<ApiState>,
     principal: Principal,

@@ -18,8 +18,17 @@ use crate::{
 /// Puts the entries of a document; entries that it does not name stay as they are.
 ///
 /// Needs the scope `admin`.
-#[utoipa::path(put, operation_id = "putPlatform", path = "/v1/platform", tag = "operation", request_body(content = ref("#/components/schemas/PlatformSpec"), description = "The document, as in YAML; docs/reference/agent-execution-contract.md"),
-    responses((status = 200, description = "The platform as it stands", body = PlatformView)))]
+#[utoipa::path(
+    put,
+    operation_id = "putPlatform",
+    path = "/v1/platform",
+    tag = "operation",
+    request_body(
+        content = ref("#/components/schemas/PlatformSpec"),
+        description = "The document, as in YAML; docs/reference/agent-execution-contract.md",
+    ),
+    responses((status = 200, description = "The platform as it stands", body = PlatformView)),
+)]
 pub(crate) async fn platform(
     State(state): State<ApiState>,
     principal: Principal,

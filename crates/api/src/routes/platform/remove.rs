@@ -13,9 +13,17 @@ use crate::{
 /// Removes one entry of `managed_models`, `providers`, `profiles`, `tools`, `access` or `policy_rules`.
 ///
 /// An agent without `access` is open to every caller that may submit. Needs the scope `admin`.
-#[utoipa::path(delete, operation_id = "removeFromPlatform", path = "/v1/platform/{kind}/{name}", tag = "operation",
-    params(("kind" = String, Path, description = "The list it is in"), ("name" = String, Path, description = "Its id, slug, ref or key")),
-    responses((status = 204, description = "It is gone")))]
+#[utoipa::path(
+    delete,
+    operation_id = "removeFromPlatform",
+    path = "/v1/platform/{kind}/{name}",
+    tag = "operation",
+    params(
+        ("kind" = String, Path, description = "The list it is in"),
+        ("name" = String, Path, description = "Its id, slug, ref or key"),
+    ),
+    responses((status = 204, description = "It is gone")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

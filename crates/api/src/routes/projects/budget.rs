@@ -9,14 +9,21 @@ use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read_body},
     error::ApiResult,
+    openapi::params::Id,
     routes::executions::budget::{BudgetView, set_caps},
     state::ApiState,
 };
 
 /// Sets the caps of a project's budget; each is a total.
-#[utoipa::path(post, operation_id = "raiseProjectBudget", path = "/v1/projects/{id}/budget", tag = "projects", request_body = ref("#/components/schemas/RaiseBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
+#[utoipa::path(
+    post,
+    operation_id = "raiseProjectBudget",
+    path = "/v1/projects/{id}/budget",
+    tag = "projects",
+    request_body = ref("#/components/schemas/RaiseBody"),
+    params(Id),
+    responses((status = 200, description = "The budget as it stands", body = BudgetView)),
+)]
 pub(crate) async fn raise(
     State(state): State<ApiState>,
     principal: Principal,

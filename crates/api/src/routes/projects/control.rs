@@ -15,6 +15,7 @@ use crate::{
     auth::Principal,
     body::read_optional,
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -45,9 +46,15 @@ pub(crate) enum Running {
 }
 
 /// Approves the plan of a project that waits for it.
-#[utoipa::path(post, operation_id = "approveProject", path = "/v1/projects/{id}/approve", tag = "projects", request_body = ref("#/components/schemas/ApproveBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    post,
+    operation_id = "approveProject",
+    path = "/v1/projects/{id}/approve",
+    tag = "projects",
+    request_body = ref("#/components/schemas/ApproveBody"),
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn approve(
     State(state): State<ApiState>,
     principal: Principal,
@@ -62,9 +69,14 @@ pub(crate) async fn approve(
 }
 
 /// Pauses a project: tasks that run finish, and no other starts. Another project may run in its place.
-#[utoipa::path(post, operation_id = "pauseProject", path = "/v1/projects/{id}/pause", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    post,
+    operation_id = "pauseProject",
+    path = "/v1/projects/{id}/pause",
+    tag = "projects",
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn pause(
     State(state): State<ApiState>,
     principal: Principal,
@@ -76,9 +88,14 @@ pub(crate) async fn pause(
 }
 
 /// Resumes a project that was paused by request, as soon as there is a place for it.
-#[utoipa::path(post, operation_id = "resumeProject", path = "/v1/projects/{id}/resume", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    post,
+    operation_id = "resumeProject",
+    path = "/v1/projects/{id}/resume",
+    tag = "projects",
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn resume(
     State(state): State<ApiState>,
     principal: Principal,
@@ -90,9 +107,14 @@ pub(crate) async fn resume(
 }
 
 /// Lets a project that waits at the gate of a phase go on to the next phase.
-#[utoipa::path(post, operation_id = "continueProject", path = "/v1/projects/{id}/continue", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    post,
+    operation_id = "continueProject",
+    path = "/v1/projects/{id}/continue",
+    tag = "projects",
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn go_on(
     State(state): State<ApiState>,
     principal: Principal,
@@ -104,9 +126,15 @@ pub(crate) async fn go_on(
 }
 
 /// Cancels a project: no more tasks start.
-#[utoipa::path(post, operation_id = "cancelProject", path = "/v1/projects/{id}/cancel", tag = "projects", request_body = ref("#/components/schemas/CancelBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    post,
+    operation_id = "cancelProject",
+    path = "/v1/projects/{id}/cancel",
+    tag = "projects",
+    request_body = ref("#/components/schemas/CancelBody"),
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn cancel(
     State(state): State<ApiState>,
     principal: Principal,

@@ -104,10 +104,18 @@ fn yes() -> bool {
 }
 
 /// Creates a project, and begins to plan or to run it.
-#[utoipa::path(post, operation_id = "createProject", path = "/v1/projects", tag = "projects", request_body = ref("#/components/schemas/ProjectBody"),
+#[utoipa::path(
+    post,
+    operation_id = "createProject",
+    path = "/v1/projects",
+    tag = "projects",
+    request_body = ref("#/components/schemas/ProjectBody"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same project")),
-    responses((status = 201, description = "The project", body = ProjectView),
-        (status = 200, description = "Created before under the same key", body = ProjectView)))]
+    responses(
+        (status = 201, description = "The project", body = ProjectView),
+        (status = 200, description = "Created before under the same key", body = ProjectView),
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,

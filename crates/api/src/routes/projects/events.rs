@@ -8,6 +8,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{ProjectPath, find};
+use crate::openapi::params::Id;
 use crate::{auth::Reader, error::ApiResult, extract::Params, state::ApiState};
 
 /// An event of a project.
@@ -29,11 +30,18 @@ pub(crate) struct ProjectEventPage {
 }
 
 /// Lists the events of a project.
-#[utoipa::path(get, operation_id = "listProjectEvents", path = "/v1/projects/{id}/events", tag = "projects",
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    get,
+    operation_id = "listProjectEvents",
+    path = "/v1/projects/{id}/events",
+    tag = "projects",
+    params(
+        Id,
         ("after" = Option<i32>, Query, description = "Events after this one"),
-        ("limit" = Option<i64>, Query, description = "1 to 1000; 200 when absent")),
-    responses((status = 200, description = "Events in order", body = ProjectEventPage)))]
+        ("limit" = Option<i64>, Query, description = "1 to 1000; 200 when absent"),
+    ),
+    responses((status = 200, description = "Events in order", body = ProjectEventPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

@@ -17,6 +17,7 @@ use crate::{
     auth::{Principal, Reader},
     body::read_json,
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     openapi::spec,
     state::ApiState,
 };
@@ -40,9 +41,14 @@ pub(crate) struct PlanView {
 }
 
 /// Reads the plan of a project.
-#[utoipa::path(get, operation_id = "getPlan", path = "/v1/projects/{id}/plan", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The plan", body = PlanView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getPlan",
+    path = "/v1/projects/{id}/plan",
+    tag = "projects",
+    params(Id),
+    responses((status = 200, description = "The plan", body = PlanView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,
@@ -58,9 +64,15 @@ pub(crate) async fn get(
 ///
 /// Tasks that run or have ended stay as they are, listed or not; an entry that would change one is refused. All other
 /// tasks are replaced. A plan that was approved is changed only with `approvals:decide`.
-#[utoipa::path(put, operation_id = "putPlan", path = "/v1/projects/{id}/plan", tag = "projects", request_body = ref("#/components/schemas/PlanBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The plan as it stands", body = PlanView)))]
+#[utoipa::path(
+    put,
+    operation_id = "putPlan",
+    path = "/v1/projects/{id}/plan",
+    tag = "projects",
+    request_body = ref("#/components/schemas/PlanBody"),
+    params(Id),
+    responses((status = 200, description = "The plan as it stands", body = PlanView)),
+)]
 pub(crate) async fn put(
     State(state): State<ApiState>,
     principal: Principal,

@@ -15,6 +15,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::Params,
+    openapi::params::Id,
     openapi::{closed, spec},
     routes::executions::budget::BudgetView,
     state::ApiState,
@@ -126,9 +127,14 @@ pub(crate) async fn list(
 }
 
 /// Reads a project.
-#[utoipa::path(get, operation_id = "getProject", path = "/v1/projects/{id}", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The project", body = ProjectView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getProject",
+    path = "/v1/projects/{id}",
+    tag = "projects",
+    params(Id),
+    responses((status = 200, description = "The project", body = ProjectView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

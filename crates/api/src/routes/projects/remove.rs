@@ -7,14 +7,20 @@ use super::{ProjectError, ProjectPath};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     routes::executions::ExecutionError,
     state::ApiState,
 };
 
 /// Deletes a project that has ended, and erases the texts of its executions.
-#[utoipa::path(delete, operation_id = "deleteProject", path = "/v1/projects/{id}", tag = "projects",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "It is gone")))]
+#[utoipa::path(
+    delete,
+    operation_id = "deleteProject",
+    path = "/v1/projects/{id}",
+    tag = "projects",
+    params(Id),
+    responses((status = 204, description = "It is gone")),
+)]
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     principal: Principal,

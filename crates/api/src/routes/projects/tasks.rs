@@ -16,6 +16,7 @@ use crate::{
     error::{ApiError, ApiResult},
     extract::Params,
     openapi::closed,
+    openapi::params::{Id, Key},
     state::ApiState,
 };
 
@@ -79,11 +80,18 @@ pub(crate) struct TaskPage {
 }
 
 /// Lists the tasks of a project.
-#[utoipa::path(get, operation_id = "listTasks", path = "/v1/projects/{id}/tasks", tag = "projects",
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    get,
+    operation_id = "listTasks",
+    path = "/v1/projects/{id}/tasks",
+    tag = "projects",
+    params(
+        Id,
         ("after" = Option<i32>, Query, description = "Tasks after this position"),
-        ("limit" = Option<i64>, Query, description = "1 to 1000; 200 when absent")),
-    responses((status = 200, description = "Tasks", body = TaskPage)))]
+        ("limit" = Option<i64>, Query, description = "1 to 1000; 200 when absent"),
+    ),
+    responses((status = 200, description = "Tasks", body = TaskPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -101,9 +109,14 @@ pub(crate) async fn list(
 }
 
 /// Reads a task.
-#[utoipa::path(get, operation_id = "getTask", path = "/v1/projects/{id}/tasks/{key}", tag = "projects",
-    params(("id" = String, Path, description = "Id of the project"), ("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The task", body = TaskView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getTask",
+    path = "/v1/projects/{id}/tasks/{key}",
+    tag = "projects",
+    params(("id" = String, Path, description = "Id of the project"), Key),
+    responses((status = 200, description = "The task", body = TaskView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,
@@ -118,9 +131,14 @@ pub(crate) async fn get(
 /// Starts a failed or cancelled task again.
 ///
 /// Tasks that were skipped because of it are pending again, and a failed project goes on.
-#[utoipa::path(post, operation_id = "retryTask", path = "/v1/projects/{id}/tasks/{key}/retry", tag = "projects",
-    params(("id" = String, Path, description = "Id of the project"), ("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The task", body = TaskView)))]
+#[utoipa::path(
+    post,
+    operation_id = "retryTask",
+    path = "/v1/projects/{id}/tasks/{key}/retry",
+    tag = "projects",
+    params(("id" = String, Path, description = "Id of the project"), Key),
+    responses((status = 200, description = "The task", body = TaskView)),
+)]
 pub(crate) async fn retry(
     State(state): State<ApiState>,
     principal: Principal,

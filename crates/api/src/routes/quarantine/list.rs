@@ -17,11 +17,22 @@ const PAGE: i64 = 100;
 /// Lists executions that killed their workers, oldest first.
 ///
 /// Shows the last activity of each, the workers that died and what it waits for.
-#[utoipa::path(get, operation_id = "listQuarantine", path = "/v1/quarantine", tag = "quarantine",
-    params(("state" = Option<String>, Query, description = "`all`: also those that were released, withdrawn or are overdue"),
+#[utoipa::path(
+    get,
+    operation_id = "listQuarantine",
+    path = "/v1/quarantine",
+    tag = "quarantine",
+    params(
+        (
+            "state" = Option<String>,
+            Query,
+            description = "`all`: also those that were released, withdrawn or are overdue",
+        ),
         ("after" = Option<String>, Query, description = "Executions after this one"),
-        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`")),
-    responses((status = 200, description = "The quarantine", body = QuarantinePage)))]
+        ("all_tenants" = Option<bool>, Query, description = "Of everybody; needs the scope `admin`"),
+    ),
+    responses((status = 200, description = "The quarantine", body = QuarantinePage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

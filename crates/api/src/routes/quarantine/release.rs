@@ -35,10 +35,18 @@ pub(crate) struct ReleaseView {
 /// Retries a quarantined execution as the canary of its group.
 ///
 /// The retry runs whatever the build of the workers. With `all`, releases the whole group without a canary.
-#[utoipa::path(post, operation_id = "releaseFromQuarantine", path = "/v1/quarantine/{id}/release", tag = "quarantine", request_body = ref("#/components/schemas/ReleaseBody"),
-    params(("id" = String, Path, description = "The execution's id"),
-        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`")),
-    responses((status = 200, description = "It is tried, or all are", body = ReleaseView)))]
+#[utoipa::path(
+    post,
+    operation_id = "releaseFromQuarantine",
+    path = "/v1/quarantine/{id}/release",
+    tag = "quarantine",
+    request_body = ref("#/components/schemas/ReleaseBody"),
+    params(
+        ("id" = String, Path, description = "The execution's id"),
+        ("all_tenants" = Option<bool>, Query, description = "Of all tenants; needs the scope `admin`"),
+    ),
+    responses((status = 200, description = "It is tried, or all are", body = ReleaseView)),
+)]
 pub(crate) async fn release(
     State(state): State<ApiState>,
     principal: Principal,

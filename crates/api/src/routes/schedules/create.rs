@@ -15,10 +15,18 @@ use crate::{
 };
 
 /// Creates a schedule.
-#[utoipa::path(post, operation_id = "createSchedule", path = "/v1/schedules", tag = "schedules", request_body = ref("#/components/schemas/ScheduleSpec"),
+#[utoipa::path(
+    post,
+    operation_id = "createSchedule",
+    path = "/v1/schedules",
+    tag = "schedules",
+    request_body = ref("#/components/schemas/ScheduleSpec"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same schedule")),
-    responses((status = 201, description = "The schedule", body = ScheduleView),
-        (status = 200, description = "Created before under the same key", body = ScheduleView)))]
+    responses(
+        (status = 201, description = "The schedule", body = ScheduleView),
+        (status = 200, description = "Created before under the same key", body = ScheduleView),
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,

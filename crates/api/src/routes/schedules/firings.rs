@@ -11,15 +11,19 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
+    openapi::params::{Key, Limit},
     state::ApiState,
 };
 
 /// Lists the firings of a schedule, newest first. They are kept for 90 days.
-#[utoipa::path(get, operation_id = "listFirings", path = "/v1/schedules/{key}/firings", tag = "schedules",
-    params(("key" = String, Path, description = "Its key"),
-        ("before" = Option<String>, Query, description = "Firings with a tick before this time"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "Firings", body = FiringPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listFirings",
+    path = "/v1/schedules/{key}/firings",
+    tag = "schedules",
+    params(Key, ("before" = Option<String>, Query, description = "Firings with a tick before this time"), Limit),
+    responses((status = 200, description = "Firings", body = FiringPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

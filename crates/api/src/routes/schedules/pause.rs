@@ -4,14 +4,20 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{ScheduleError, find, view::ScheduleView};
+use crate::openapi::params::Key;
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// Pauses a schedule.
 ///
 /// No tick fires, and those that wait for the run under way start none. The run goes on.
-#[utoipa::path(post, operation_id = "pauseSchedule", path = "/v1/schedules/{key}/pause", tag = "schedules",
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The schedule", body = ScheduleView)))]
+#[utoipa::path(
+    post,
+    operation_id = "pauseSchedule",
+    path = "/v1/schedules/{key}/pause",
+    tag = "schedules",
+    params(Key),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
 pub(crate) async fn pause(
     State(state): State<ApiState>,
     principal: Principal,
@@ -25,9 +31,14 @@ pub(crate) async fn pause(
 }
 
 /// Resumes a paused schedule with the first tick after now. Its failures are forgotten.
-#[utoipa::path(post, operation_id = "resumeSchedule", path = "/v1/schedules/{key}/resume", tag = "schedules",
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The schedule", body = ScheduleView)))]
+#[utoipa::path(
+    post,
+    operation_id = "resumeSchedule",
+    path = "/v1/schedules/{key}/resume",
+    tag = "schedules",
+    params(Key),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
 pub(crate) async fn resume(
     State(state): State<ApiState>,
     principal: Principal,

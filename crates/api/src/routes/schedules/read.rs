@@ -11,14 +11,20 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
+    openapi::params::{Key, Limit},
     routes::definitions::list::page,
     state::ApiState,
 };
 
 /// Lists the caller's schedules.
-#[utoipa::path(get, operation_id = "listSchedules", path = "/v1/schedules", tag = "schedules",
-    params(("after" = Option<String>, Query, description = "Keys after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of keys", body = SchedulePage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listSchedules",
+    path = "/v1/schedules",
+    tag = "schedules",
+    params(("after" = Option<String>, Query, description = "Keys after this one"), Limit),
+    responses((status = 200, description = "In the order of keys", body = SchedulePage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -33,9 +39,14 @@ pub(crate) async fn list(
 }
 
 /// Reads a schedule.
-#[utoipa::path(get, operation_id = "getSchedule", path = "/v1/schedules/{key}", tag = "schedules",
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The schedule", body = ScheduleView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getSchedule",
+    path = "/v1/schedules/{key}",
+    tag = "schedules",
+    params(Key),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -7,13 +7,19 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Key,
     state::ApiState,
 };
 
 /// Deletes a schedule with its history. A run under way goes on.
-#[utoipa::path(delete, operation_id = "deleteSchedule", path = "/v1/schedules/{key}", tag = "schedules",
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 204, description = "Deleted")))]
+#[utoipa::path(
+    delete,
+    operation_id = "deleteSchedule",
+    path = "/v1/schedules/{key}",
+    tag = "schedules",
+    params(Key),
+    responses((status = 204, description = "Deleted")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

@@ -9,15 +9,22 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Key,
     state::ApiState,
 };
 
 /// Replaces what a schedule says.
 ///
 /// Its next tick stays if the timing does. A run under way goes on.
-#[utoipa::path(put, operation_id = "replaceSchedule", path = "/v1/schedules/{key}", tag = "schedules", request_body = ref("#/components/schemas/ScheduleSpec"),
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 200, description = "The schedule", body = ScheduleView)))]
+#[utoipa::path(
+    put,
+    operation_id = "replaceSchedule",
+    path = "/v1/schedules/{key}",
+    tag = "schedules",
+    request_body = ref("#/components/schemas/ScheduleSpec"),
+    params(Key),
+    responses((status = 200, description = "The schedule", body = ScheduleView)),
+)]
 pub(crate) async fn replace(
     State(state): State<ApiState>,
     principal: Principal,

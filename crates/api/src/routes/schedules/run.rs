@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::ScheduleError;
 use super::find;
+use crate::openapi::params::Key;
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// A run that was asked for.
@@ -26,9 +27,14 @@ pub(crate) struct RunView {
 /// Runs a schedule now, also a paused one.
 ///
 /// It follows the overlap policy: while a run is under way it is refused, waits, or cancels that run.
-#[utoipa::path(post, operation_id = "runSchedule", path = "/v1/schedules/{key}/run", tag = "schedules",
-    params(("key" = String, Path, description = "Its key")),
-    responses((status = 202, description = "The run", body = RunView)))]
+#[utoipa::path(
+    post,
+    operation_id = "runSchedule",
+    path = "/v1/schedules/{key}/run",
+    tag = "schedules",
+    params(Key),
+    responses((status = 202, description = "The run", body = RunView)),
+)]
 pub(crate) async fn run(
     State(state): State<ApiState>,
     principal: Principal,

@@ -9,6 +9,7 @@ use crate::{
     auth::Principal,
     body::{BODY_LIMIT, read_body},
     error::ApiResult,
+    openapi::params::Id,
     routes::executions::budget::{BudgetView, set_caps},
     state::ApiState,
 };
@@ -16,9 +17,15 @@ use crate::{
 /// Sets the caps of the budget of all messages of a session.
 ///
 /// Wakes the message that waits for the budget, if it now fits.
-#[utoipa::path(post, operation_id = "raiseSessionBudget", path = "/v1/sessions/{id}/budget", tag = "sessions", request_body = ref("#/components/schemas/RaiseBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The budget as it stands", body = BudgetView)))]
+#[utoipa::path(
+    post,
+    operation_id = "raiseSessionBudget",
+    path = "/v1/sessions/{id}/budget",
+    tag = "sessions",
+    request_body = ref("#/components/schemas/RaiseBody"),
+    params(Id),
+    responses((status = 200, description = "The budget as it stands", body = BudgetView)),
+)]
 pub(crate) async fn raise(
     State(state): State<ApiState>,
     principal: Principal,

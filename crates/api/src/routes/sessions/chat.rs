@@ -50,6 +50,7 @@ use crate::{
     error::{ApiError, ApiResult},
     event_stream::{self, Subscription},
     extract::Path,
+    openapi::params::SubmitKey,
     routes::executions::request::idempotency_key,
     state::ApiState,
     traceparent::traceparent_of,
@@ -78,11 +79,19 @@ pub(crate) struct ChatBody {
 /// `approval_resolved` (`EventFrame`), `error` (`FailureFrame`), and one `done` (`DoneFrame`). A comment follows after
 /// 15 s of silence. With `session_id`, `Last-Event-ID` and the same message the stream resumes; another message is
 /// refused with that header.
-#[utoipa::path(post, operation_id = "chat", path = "/api/chat/{agent_id}", tag = "sessions", request_body = ref("#/components/schemas/ChatBody"),
-    params(("agent_id" = String, Path, description = "Key of the agent"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution"),
-        ("Last-Event-ID" = Option<String>, Header, description = "Events after this one")),
-    responses((status = 200, description = "The turn", content((String = "text/event-stream")))))]
+#[utoipa::path(
+    post,
+    operation_id = "chat",
+    path = "/api/chat/{agent_id}",
+    tag = "sessions",
+    request_body = ref("#/components/schemas/ChatBody"),
+    params(
+        ("agent_id" = String, Path, description = "Key of the agent"),
+        SubmitKey,
+        ("Last-Event-ID" = Option<String>, Header, description = "Events after this one"),
+    ),
+    responses((status = 200, description = "The turn", content((String = "text/event-stream")))),
+)]
 pub(crate) async fn chat(
     State(state): State<ApiState>,
     principal: Principal,

@@ -53,10 +53,18 @@ pub(crate) struct SessionBody {
 }
 
 /// Begins a session with an agent.
-#[utoipa::path(post, operation_id = "createSession", path = "/v1/sessions", tag = "sessions", request_body = ref("#/components/schemas/SessionBody"),
+#[utoipa::path(
+    post,
+    operation_id = "createSession",
+    path = "/v1/sessions",
+    tag = "sessions",
+    request_body = ref("#/components/schemas/SessionBody"),
     params(("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same session")),
-    responses((status = 201, description = "The session", body = SessionView),
-        (status = 200, description = "Begun before under the same key", body = SessionView)))]
+    responses(
+        (status = 201, description = "The session", body = SessionView),
+        (status = 200, description = "Begun before under the same key", body = SessionView),
+    ),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,

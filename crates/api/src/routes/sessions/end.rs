@@ -10,13 +10,19 @@ use super::{SessionError, SessionPath, find, read::SessionView};
 use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Stops the turn under way, and keeps what was said. Does nothing when the session is idle.
-#[utoipa::path(post, operation_id = "interruptSession", path = "/v1/sessions/{id}/interrupt", tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The session", body = SessionView)))]
+#[utoipa::path(
+    post,
+    operation_id = "interruptSession",
+    path = "/v1/sessions/{id}/interrupt",
+    tag = "sessions",
+    params(Id),
+    responses((status = 200, description = "The session", body = SessionView)),
+)]
 pub(crate) async fn interrupt(
     State(state): State<ApiState>,
     principal: Principal,
@@ -32,9 +38,14 @@ pub(crate) async fn interrupt(
 }
 
 /// Ends an idle session. A later message reopens it.
-#[utoipa::path(post, operation_id = "endSession", path = "/v1/sessions/{id}/end", tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The session", body = SessionView)))]
+#[utoipa::path(
+    post,
+    operation_id = "endSession",
+    path = "/v1/sessions/{id}/end",
+    tag = "sessions",
+    params(Id),
+    responses((status = 200, description = "The session", body = SessionView)),
+)]
 pub(crate) async fn end(
     State(state): State<ApiState>,
     principal: Principal,
@@ -50,9 +61,14 @@ pub(crate) async fn end(
 }
 
 /// Deletes a session with its transcript, and erases the texts of its executions.
-#[utoipa::path(delete, operation_id = "deleteSession", path = "/v1/sessions/{id}", tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "It is gone")))]
+#[utoipa::path(
+    delete,
+    operation_id = "deleteSession",
+    path = "/v1/sessions/{id}",
+    tag = "sessions",
+    params(Id),
+    responses((status = 204, description = "It is gone")),
+)]
 pub(crate) async fn delete(
     State(state): State<ApiState>,
     principal: Principal,

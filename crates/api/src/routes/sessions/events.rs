@@ -25,6 +25,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Params,
+    openapi::params::Id,
     session_watch::Arrival,
     state::ApiState,
 };
@@ -34,11 +35,18 @@ use crate::{
 /// The events are those of a chat; each message ends with one `done`. The stream begins with the session's first
 /// message that is not pruned; after `Last-Event-ID` it goes on from there; with `?from=running` it begins with the
 /// message that is answered now, or with the next one.
-#[utoipa::path(get, operation_id = "followSession", path = "/v1/sessions/{id}/events", tag = "sessions",
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    get,
+    operation_id = "followSession",
+    path = "/v1/sessions/{id}/events",
+    tag = "sessions",
+    params(
+        Id,
         ("from" = Option<String>, Query, description = "`running`: leave out messages that were answered before"),
-        ("Last-Event-ID" = Option<String>, Header, description = "Events after this one")),
-    responses((status = 200, description = "The messages", content((String = "text/event-stream")))))]
+        ("Last-Event-ID" = Option<String>, Header, description = "Events after this one"),
+    ),
+    responses((status = 200, description = "The messages", content((String = "text/event-stream")))),
+)]
 pub(crate) async fn follow(
     State(state): State<ApiState>,
     principal: Principal,

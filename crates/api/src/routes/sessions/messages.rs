@@ -24,6 +24,7 @@ use crate::{
     error::{ApiError, ApiResult, Violation},
     extract::Params,
     idempotency_error::IdempotencyError,
+    openapi::params::{Id, SubmitKey},
     routes::{
         executions::{ExecutionError, request::idempotency_key},
         files::attach::{gone, named_files},
@@ -122,11 +123,18 @@ pub(crate) struct MessagePage {
 }
 
 /// Sends a message to the session's agent. When this answers, the message is committed.
-#[utoipa::path(post, operation_id = "sendMessage", path = "/v1/sessions/{id}/messages", tag = "sessions", request_body = ref("#/components/schemas/MessageBody"),
-    params(("id" = String, Path, description = "Its id"),
-        ("Idempotency-Key" = Option<String>, Header, description = "The same key gives the same execution")),
-    responses((status = 202, description = "The execution that answers it", body = SentView),
-        (status = 200, description = "Stored before under the same key", body = SentView)))]
+#[utoipa::path(
+    post,
+    operation_id = "sendMessage",
+    path = "/v1/sessions/{id}/messages",
+    tag = "sessions",
+    request_body = ref("#/components/schemas/MessageBody"),
+    params(Id, SubmitKey),
+    responses(
+        (status = 202, description = "The execution that answers it", body = SentView),
+        (status = 200, description = "Stored before under the same key", body = SentView),
+    ),
+)]
 pub(crate) async fn send(
     State(state): State<ApiState>,
     principal: Principal,
@@ -154,10 +162,18 @@ pub(crate) async fn send(
 }
 
 /// Lists the transcript: what was said before the message that is answered now.
-#[utoipa::path(get, operation_id = "listMessages", path = "/v1/sessions/{id}/messages", tag = "sessions",
-    params(("id" = String, Path, description = "Its id"), ("after" = Option<i32>, Query, description = "Messages after this number"),
-        ("limit" = Option<i64>, Query, description = "1 to 500; 100 when absent")),
-    responses((status = 200, description = "Messages in order", body = MessagePage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listMessages",
+    path = "/v1/sessions/{id}/messages",
+    tag = "sessions",
+    params(
+        Id,
+        ("after" = Option<i32>, Query, description = "Messages after this number"),
+        ("limit" = Option<i64>, Query, description = "1 to 500; 100 when absent"),
+    ),
+    responses((status = 200, description = "Messages in order", body = MessagePage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

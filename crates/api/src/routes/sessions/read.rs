@@ -16,6 +16,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::Params,
+    openapi::params::{Id, Limit},
     openapi::{closed, spec},
     routes::executions::{
         budget::BudgetView,
@@ -178,10 +179,14 @@ pub(crate) struct SessionPage {
 }
 
 /// Lists the caller's sessions, newest first.
-#[utoipa::path(get, operation_id = "listSessions", path = "/v1/sessions", tag = "sessions",
-    params(("before" = Option<String>, Query, description = "Sessions older than this one"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "Sessions", body = SessionPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listSessions",
+    path = "/v1/sessions",
+    tag = "sessions",
+    params(("before" = Option<String>, Query, description = "Sessions older than this one"), Limit),
+    responses((status = 200, description = "Sessions", body = SessionPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -197,9 +202,14 @@ pub(crate) async fn list(
 }
 
 /// Reads a session.
-#[utoipa::path(get, operation_id = "getSession", path = "/v1/sessions/{id}", tag = "sessions",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The session", body = SessionView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getSession",
+    path = "/v1/sessions/{id}",
+    tag = "sessions",
+    params(Id),
+    responses((status = 200, description = "The session", body = SessionView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -15,14 +15,24 @@ use crate::{
     body::SKILL_LIMIT,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
+    openapi::params::Name,
     routes::definitions::put::{owner, read_spec},
     state::ApiState,
 };
 
 /// Puts a skill as a new version, unless its newest version has the same content. Agents that are put later have it.
-#[utoipa::path(put, operation_id = "putSkill", path = "/v1/skills/{name}", tag = "skills", request_body(content = ref("#/components/schemas/SkillSpec"), description = "The skill"),
-    params(("name" = String, Path, description = "Its name"), ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
-    responses((status = 201, description = "A new version", body = SkillView), (status = 200, description = "Nothing changed", body = SkillView)))]
+#[utoipa::path(
+    put,
+    operation_id = "putSkill",
+    path = "/v1/skills/{name}",
+    tag = "skills",
+    request_body(content = ref("#/components/schemas/SkillSpec"), description = "The skill"),
+    params(Name, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    responses(
+        (status = 201, description = "A new version", body = SkillView),
+        (status = 200, description = "Nothing changed", body = SkillView),
+    ),
+)]
 pub(crate) async fn put(
     State(state): State<ApiState>,
     principal: Principal,

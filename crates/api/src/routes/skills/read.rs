@@ -9,14 +9,20 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
+    openapi::params::{Limit, Name},
     routes::definitions::{get::version, list::page},
     state::ApiState,
 };
 
 /// Lists the newest version of every skill that the caller sees.
-#[utoipa::path(get, operation_id = "listSkills", path = "/v1/skills", tag = "skills",
-    params(("after" = Option<String>, Query, description = "Names after this one"), ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of names", body = SkillPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listSkills",
+    path = "/v1/skills",
+    tag = "skills",
+    params(("after" = Option<String>, Query, description = "Names after this one"), Limit),
+    responses((status = 200, description = "In the order of names", body = SkillPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,
@@ -28,9 +34,14 @@ pub(crate) async fn list(
 }
 
 /// Returns one skill with its texts.
-#[utoipa::path(get, operation_id = "getSkill", path = "/v1/skills/{name}", tag = "skills",
-    params(("name" = String, Path, description = "Its name"), ("version" = Option<i32>, Query, description = "The newest when absent")),
-    responses((status = 200, description = "The version", body = WholeSkillView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getSkill",
+    path = "/v1/skills/{name}",
+    tag = "skills",
+    params(Name, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    responses((status = 200, description = "The version", body = WholeSkillView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -7,15 +7,24 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
+    openapi::params::Name,
     routes::definitions::put::owner,
     state::ApiState,
 };
 
 /// Removes a version of a skill.
-#[utoipa::path(delete, operation_id = "removeSkillVersion", path = "/v1/skills/{name}/versions/{version}", tag = "skills",
-    params(("name" = String, Path, description = "Its name"), ("version" = i32, Path, description = "Its version"),
-        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`")),
-    responses((status = 204, description = "Removed")))]
+#[utoipa::path(
+    delete,
+    operation_id = "removeSkillVersion",
+    path = "/v1/skills/{name}/versions/{version}",
+    tag = "skills",
+    params(
+        Name,
+        ("version" = i32, Path, description = "Its version"),
+        ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
+    ),
+    responses((status = 204, description = "Removed")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

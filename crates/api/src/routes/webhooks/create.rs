@@ -13,8 +13,14 @@ use crate::{auth::Principal, error::ApiResult, state::ApiState};
 /// Creates a webhook.
 ///
 /// Only this answer and that of a rotation show its secret. A webhook of another kind than `standard` has none.
-#[utoipa::path(post, operation_id = "createWebhook", path = "/v1/webhooks", tag = "webhooks", request_body = ref("#/components/schemas/WebhookBody"),
-    responses((status = 201, description = "The webhook", body = WebhookSecretView)))]
+#[utoipa::path(
+    post,
+    operation_id = "createWebhook",
+    path = "/v1/webhooks",
+    tag = "webhooks",
+    request_body = ref("#/components/schemas/WebhookBody"),
+    responses((status = 201, description = "The webhook", body = WebhookSecretView)),
+)]
 pub(crate) async fn create(
     State(state): State<ApiState>,
     principal: Principal,

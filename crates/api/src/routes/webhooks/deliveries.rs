@@ -11,16 +11,24 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
+    openapi::params::Limit,
     state::ApiState,
 };
 
 /// Lists the deliveries to a webhook, newest first. Those that are over are kept for 14 days.
-#[utoipa::path(get, operation_id = "listDeliveries", path = "/v1/webhooks/{id}/deliveries", tag = "webhooks",
-    params(("id" = String, Path, description = "Id of the webhook"),
+#[utoipa::path(
+    get,
+    operation_id = "listDeliveries",
+    path = "/v1/webhooks/{id}/deliveries",
+    tag = "webhooks",
+    params(
+        ("id" = String, Path, description = "Id of the webhook"),
         ("state" = Option<String>, Query, description = "`waiting`, `delivered` or `failed`"),
         ("before" = Option<String>, Query, description = "Deliveries before the one with this id"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "Deliveries", body = DeliveryPage)))]
+        Limit,
+    ),
+    responses((status = 200, description = "Deliveries", body = DeliveryPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

@@ -7,6 +7,7 @@ use super::{
     find, own,
     view::{WebhookList, WebhookView},
 };
+use crate::openapi::params::Id;
 use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Lists the caller's webhooks.
@@ -19,9 +20,14 @@ pub(crate) async fn list(State(state): State<ApiState>, principal: Reader) -> Ap
 }
 
 /// Reads a webhook.
-#[utoipa::path(get, operation_id = "getWebhook", path = "/v1/webhooks/{id}", tag = "webhooks",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The webhook", body = WebhookView)))]
+#[utoipa::path(
+    get,
+    operation_id = "getWebhook",
+    path = "/v1/webhooks/{id}",
+    tag = "webhooks",
+    params(Id),
+    responses((status = 200, description = "The webhook", body = WebhookView)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

@@ -19,9 +19,15 @@ use crate::{
 /// Sends deliveries again.
 ///
 /// They keep their ids, and are tried for another 72 hours.
-#[utoipa::path(post, operation_id = "redeliverWebhook", path = "/v1/webhooks/{id}/redeliver", tag = "webhooks", request_body = ref("#/components/schemas/RedeliverBody"),
+#[utoipa::path(
+    post,
+    operation_id = "redeliverWebhook",
+    path = "/v1/webhooks/{id}/redeliver",
+    tag = "webhooks",
+    request_body = ref("#/components/schemas/RedeliverBody"),
     params(("id" = String, Path, description = "Id of the webhook")),
-    responses((status = 200, description = "Their number", body = RedeliveredView)))]
+    responses((status = 200, description = "Their number", body = RedeliveredView)),
+)]
 pub(crate) async fn redeliver(
     State(state): State<ApiState>,
     principal: Principal,

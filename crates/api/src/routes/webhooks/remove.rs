@@ -8,13 +8,19 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Deletes a webhook with its deliveries.
-#[utoipa::path(delete, operation_id = "deleteWebhook", path = "/v1/webhooks/{id}", tag = "webhooks",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 204, description = "Deleted")))]
+#[utoipa::path(
+    delete,
+    operation_id = "deleteWebhook",
+    path = "/v1/webhooks/{id}",
+    tag = "webhooks",
+    params(Id),
+    responses((status = 204, description = "Deleted")),
+)]
 pub(crate) async fn remove(
     State(state): State<ApiState>,
     principal: Principal,

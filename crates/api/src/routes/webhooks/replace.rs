@@ -8,15 +8,22 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Id,
     state::ApiState,
 };
 
 /// Replaces a webhook.
 ///
 /// Its secret stays. Its failures are forgotten, and what waits is sent at once.
-#[utoipa::path(put, operation_id = "replaceWebhook", path = "/v1/webhooks/{id}", tag = "webhooks", request_body = ref("#/components/schemas/WebhookBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The webhook", body = WebhookView)))]
+#[utoipa::path(
+    put,
+    operation_id = "replaceWebhook",
+    path = "/v1/webhooks/{id}",
+    tag = "webhooks",
+    request_body = ref("#/components/schemas/WebhookBody"),
+    params(Id),
+    responses((status = 200, description = "The webhook", body = WebhookView)),
+)]
 pub(crate) async fn replace(
     State(state): State<ApiState>,
     principal: Principal,

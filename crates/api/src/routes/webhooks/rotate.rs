@@ -9,6 +9,7 @@ use crate::{
     body::read_optional,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -18,9 +19,15 @@ const OVERLAP: u32 = 86_400;
 /// Gives a webhook a new secret.
 ///
 /// The secret before signs as well for a time, so that receivers can change over.
-#[utoipa::path(post, operation_id = "rotateWebhook", path = "/v1/webhooks/{id}/rotate", tag = "webhooks", request_body = ref("#/components/schemas/RotateBody"),
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 200, description = "The webhook with its new secret", body = WebhookSecretView)))]
+#[utoipa::path(
+    post,
+    operation_id = "rotateWebhook",
+    path = "/v1/webhooks/{id}/rotate",
+    tag = "webhooks",
+    request_body = ref("#/components/schemas/RotateBody"),
+    params(Id),
+    responses((status = 200, description = "The webhook with its new secret", body = WebhookSecretView)),
+)]
 pub(crate) async fn rotate(
     State(state): State<ApiState>,
     principal: Principal,

@@ -8,6 +8,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -15,9 +16,14 @@ use crate::{
 ///
 /// Needs the scope `admin`. The worker learns of it within two seconds, claims nothing more, ends its attempts as on
 /// SIGTERM, and exits; a supervisor may start another in its place. Repeating it changes nothing.
-#[utoipa::path(post, operation_id = "drainWorker", path = "/v1/workers/{id}/drain", tag = "operation",
-    params(("id" = String, Path, description = "Its id")),
-    responses((status = 202, description = "The worker", body = WorkerView)))]
+#[utoipa::path(
+    post,
+    operation_id = "drainWorker",
+    path = "/v1/workers/{id}/drain",
+    tag = "operation",
+    params(Id),
+    responses((status = 202, description = "The worker", body = WorkerView)),
+)]
 pub(crate) async fn drain(
     State(state): State<ApiState>,
     principal: Principal,

@@ -13,6 +13,7 @@ use crate::{
     error::ApiResult,
     extract::{Params, Path, take_reach},
     openapi::closed,
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -43,14 +44,21 @@ pub(crate) async fn list(
 ///
 /// Needs the scope `admin`. Lists the executions of the caller's tenant, or of those that the query names; `held`
 /// counts those of all tenants. `lost` are the executions that it held when it was declared dead, at most 200.
-#[utoipa::path(get, operation_id = "getWorker", path = "/v1/workers/{id}", tag = "operation",
-    params(("id" = String, Path, description = "Its id"),
+#[utoipa::path(
+    get,
+    operation_id = "getWorker",
+    path = "/v1/workers/{id}",
+    tag = "operation",
+    params(
+        Id,
         ("org_id" = Option<String>, Query, description = "Executions of this organisation"),
         ("group_id" = Option<String>, Query, description = "Executions of this group of `org_id`"),
         ("all_tenants" = Option<bool>, Query, description = "Executions of everybody"),
         ("after" = Option<String>, Query, description = "`next_after` of the page before"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent")),
-    responses((status = 200, description = "The worker", body = WorkerDetail)))]
+        ("limit" = Option<i64>, Query, description = "1 to 200; 100 when absent"),
+    ),
+    responses((status = 200, description = "The worker", body = WorkerDetail)),
+)]
 pub(crate) async fn get(
     State(state): State<ApiState>,
     principal: Reader,

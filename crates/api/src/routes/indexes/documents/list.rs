@@ -7,6 +7,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
+    openapi::params::Limit,
     routes::indexes::{
         find,
         view::{DocumentView, DocumentsPage},
@@ -15,10 +16,18 @@ use crate::{
 };
 
 /// Lists the documents of one of the caller's indexes.
-#[utoipa::path(get, operation_id = "listDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes",
-    params(("name" = String, Path, description = "The index"), ("after" = Option<String>, Query, description = "Ids after this one"),
-        ("limit" = Option<i64>, Query, description = "1 to 200; 50 when absent")),
-    responses((status = 200, description = "In the order of ids", body = DocumentsPage)))]
+#[utoipa::path(
+    get,
+    operation_id = "listDocuments",
+    path = "/v1/indexes/{name}/documents",
+    tag = "indexes",
+    params(
+        ("name" = String, Path, description = "The index"),
+        ("after" = Option<String>, Query, description = "Ids after this one"),
+        Limit,
+    ),
+    responses((status = 200, description = "In the order of ids", body = DocumentsPage)),
+)]
 pub(crate) async fn list(
     State(state): State<ApiState>,
     principal: Reader,

@@ -71,11 +71,22 @@ impl From<IngestedDocument> for IngestedView {
 ///
 /// Documents are cut into chunks, embedded, and replace their former content. Unchanged documents are not embedded
 /// again, so the same request may be repeated freely.
-#[utoipa::path(post, operation_id = "putDocuments", path = "/v1/indexes/{name}/documents", tag = "indexes", request_body = ref("#/components/schemas/DocumentsBody"),
-    params(("name" = String, Path,
-            description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters"),
-        ("Idempotency-Key" = Option<String>, Header, description = "Accepted, and not needed")),
-    responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)))]
+#[utoipa::path(
+    post,
+    operation_id = "putDocuments",
+    path = "/v1/indexes/{name}/documents",
+    tag = "indexes",
+    request_body = ref("#/components/schemas/DocumentsBody"),
+    params(
+        (
+            "name" = String,
+            Path,
+            description = "The index, made when it is new: a-z, 0-9, '.', '_', '-', up to 128 characters",
+        ),
+        ("Idempotency-Key" = Option<String>, Header, description = "Accepted, and not needed"),
+    ),
+    responses((status = 200, description = "All of them are stored and found from now on", body = Ingested)),
+)]
 pub(crate) async fn post(
     State(state): State<ApiState>,
     principal: Principal,
