@@ -21,6 +21,7 @@ use longhaul_store::{
         put::Put,
     },
     contract::agent_access::{Access, Asker},
+    executions::planned::Pinned,
 };
 use quick_cache::sync::Cache;
 use tokio::{sync::OnceCell, time::Instant};
@@ -51,20 +52,12 @@ pub(crate) enum Target {
 
 /// A resolved definition and agent version, ready to take submits.
 pub(crate) struct Runnable {
-    pub(crate) definition_key: String,
-    pub(crate) definition_version_id: DefinitionVersionId,
+    pub(crate) pinned: Pinned,
     pub(crate) definition_version: i32,
-    pub(crate) agent_key: String,
-    pub(crate) agent_version_id: AgentVersionId,
     pub(crate) agent_version: i32,
     pub(crate) agent: AgentSpec,
-    pub(crate) serve_key: ServeKey,
     requirements: BTreeSet<String>,
-    pub(crate) deadline: Duration,
-    pub(crate) active_timeout: Duration,
     pub(crate) input: Schema,
-    /// Default budget of a submit that names none.
-    pub(crate) budget: Option<BudgetSpec>,
 }
 
 impl Runnable {
@@ -239,21 +232,13 @@ impl Catalog {
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;
         let input = self.validator(DefinitionVersionId(definition.id), &definition.spec)?;
-        let DefinitionSpec { key, deadline_seconds, active_timeout_seconds, budget, .. } = definition.spec;
         Ok(Runnable {
-            input,
-            definition_key: key,
-            definition_version_id: DefinitionVersionId(definition.id),
+            pinned: Pinned::new(&definition, &agent, serve_key),
             definition_version: definition.version,
-            agent_key: agent.spec.key.clone(),
-            agent_version_id: AgentVersionId(agent.id),
             agent_version: agent.version,
-            serve_key,
-            requirements,
-            deadline: Duration::from_secs(deadline_seconds.into()),
-            active_timeout: Duration::from_secs(active_timeout_seconds.into()),
-            budget: budget.or_else(|| agent.spec.limits.budget.clone()),
             agent: agent.spec,
+            requirements,
+            input,
         })
     }
 
@@ -333,12 +318,12 @@ impl Catalog {
 
     async fn built_in(&self) -> ApiResult<Version<DefinitionSpec>> {
         let put = self.agent_definition.get_or_try_init(|| self.store.put_agent_definition()).await?;
-        Ok(built_in(put, agent_definition()))
+        Ok(Version::built_in(put, agent_definition()))
     }
 
     async fn planner(&self) -> ApiResult<Version<DefinitionSpec>> {
         let put = self.plan_definition.get_or_try_init(|| self.store.put_plan_definition()).await?;
-        Ok(built_in(put, plan_definition()))
+        Ok(Version::built_in(put, plan_definition()))
     }
 
     fn validator(&self, id: DefinitionVersionId, spec: &DefinitionSpec) -> ApiResult<Schema> {
@@ -361,16 +346,5 @@ impl Catalog {
         self.store.put_serve_key(key, requirements).await?;
         self.serve_keys.insert(key.clone(), Instant::now());
         Ok(())
-    }
-}
-
-fn built_in(put: &Put, spec: DefinitionSpec) -> Version<DefinitionSpec> {
-    Version {
-        id: put.id,
-        tenant_id: None,
-        version: put.version,
-        spec,
-        created_at: chrono::DateTime::UNIX_EPOCH,
-        removed_at: None,
     }
 }

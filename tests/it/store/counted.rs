@@ -53,7 +53,7 @@ async fn ends_without_a_worker_are_counted_once() {
     assert_eq!(counted.executions(), [1, 0, 1], "a cancel");
 
     let mut overdue = world.new_execution().await;
-    (overdue.deadline, overdue.deadline_is_near) = (Duration::from_secs(60), true);
+    overdue.deadline = Duration::from_secs(60);
     world.store.submit_executions(&[overdue.into()]).await.unwrap();
     world.shift_clock(61.0).await;
     end_overdue(&world.store, Duration::ZERO).await;

@@ -289,7 +289,7 @@ async fn locked_requests_hold_up_no_end() {
     let now = world.store.now().await.unwrap();
     let one = async |run_at, deadline| {
         let (run_at, deadline) = (Some(now + TimeDelta::seconds(run_at)), Duration::from_secs(deadline));
-        NewExecution { run_at, deadline, deadline_is_near: true, ..world.new_execution().await }
+        NewExecution { run_at, deadline, ..world.new_execution().await }
     };
     let parked = world.submit_all([one(3_600, 7_200).await, one(3_600, 20).await, one(30, 30).await]).await;
     sqlx::query(

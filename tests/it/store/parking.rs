@@ -67,7 +67,7 @@ async fn park_for_any_reason_ends_at_its_time() {
 async fn wait_does_not_outlast_the_deadline() {
     let world = World::create().await;
     let mut execution = world.new_execution().await;
-    (execution.deadline, execution.deadline_is_near) = (Duration::from_secs(60), true);
+    execution.deadline = Duration::from_secs(60);
     let id = execution.id;
     world.store.submit_executions(&[execution.into()]).await.unwrap();
     let worker = world.worker().await;

@@ -259,7 +259,7 @@ async fn dead_holders_slot_is_freed_with_its_lease() {
 async fn cancel_or_deadline_removes_the_waiter() {
     let (world, worker, holder, second) = contended().await;
     let mut third = world.new_execution().await;
-    (third.deadline, third.deadline_is_near) = (Duration::from_secs(60), true);
+    third.deadline = Duration::from_secs(60);
     let third_id = third.id;
     world.store.submit_executions(&[third.into()]).await.unwrap();
     let fourth = world.submit(1).await[0];

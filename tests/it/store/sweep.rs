@@ -34,7 +34,7 @@ async fn overdue_execution_ends_waiting_or_held() {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let mut execution = world.new_execution().await;
-        (execution.deadline, execution.deadline_is_near) = (Duration::from_secs(60), true);
+        execution.deadline = Duration::from_secs(60);
         ids.push(execution.id);
         world.store.submit_executions(&[execution.into()]).await.unwrap();
     }

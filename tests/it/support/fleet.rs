@@ -6,16 +6,19 @@ use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
 use longhaul_shared::{
     config::{Config, Sources},
-    domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements},
+    domain::{ExecutionId, TenantId},
 };
 use longhaul_store::{
     Store, StoreOptions,
-    catalogue::definitions::AGENT_DEFINITION,
+    catalogue::{
+        definitions::{AGENT_DEFINITION, Version},
+        put::Put,
+    },
     executions::submit::{NewExecution, Submitted, Submitter},
 };
 use longhaul_testkit::model::ModelServer;
 use longhaul_worker::{Worker, WorkerBuilder, WorkerError};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sqlx::Row;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -169,7 +172,7 @@ impl Fleet {
     pub(crate) async fn new_execution_with(&self, definition: &str, agent: Option<&str>, input: Value) -> NewExecution {
         let row = sqlx::query(
             "select d.id as definition_id, d.version, d.spec::text as definition, a.id as agent_id, \
-             a.spec::text as agent
+             a.version as agent_version, a.spec::text as agent
              from definition_versions d join agent_versions a on a.key = coalesce($2, d.agent_key)
              where d.key = $1 order by d.version desc, a.version desc limit 1",
         )
@@ -178,33 +181,14 @@ impl Fleet {
         .fetch_one(&self.db.pool)
         .await
         .unwrap();
-        let spec: DefinitionSpec = serde_json::from_str(row.get("definition")).unwrap();
+        let put = |id, version| Put { id: row.get(id), version: row.get(version), created: false };
+        let definition: DefinitionSpec = serde_json::from_str(row.get("definition")).unwrap();
+        let definition = Version::built_in(&put("definition_id", "version"), definition);
         let agent: AgentSpec = serde_json::from_str(row.get("agent")).unwrap();
-        let needs = requirements(&spec, row.get("version"), &agent);
-        let serve_key = ServeKey::of(&needs);
-        self.store.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await.unwrap();
-        NewExecution {
-            id: self.store.new_execution_id().await.unwrap(),
-            tenant_id: self.tenant,
-            definition_key: spec.key,
-            definition_version_id: DefinitionVersionId(row.get("definition_id")),
-            agent_key: agent.key,
-            agent_version_id: AgentVersionId(row.get("agent_id")),
-            queue: "default".into(),
-            serve_key,
-            priority: 5,
-            metadata: json!({}),
-            input: input.to_string(),
-            run_at: None,
-            deadline: Duration::from_secs(spec.deadline_seconds.into()),
-            deadline_is_near: false,
-            active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
-            submitted_by: None,
-            traceparent: None,
-            idempotency: None,
-            budget: None,
-            overrides: None,
-        }
+        let agent = Version::built_in(&put("agent_id", "agent_version"), agent);
+        let pinned = self.store.pin(&definition, &agent).await.unwrap();
+        let id = self.store.new_execution_id().await.unwrap();
+        NewExecution { budget: None, ..NewExecution::of(id, self.tenant, pinned, input.to_string()) }
     }
 
     /// Waits until the execution's row satisfies `wanted`. Returns it as JSON.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
 use longhaul_shared::domain::requirements::is_other_build;
-use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId, WaitReason, WorkerId};
+use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, ServeKey, TenantId, WaitReason, WorkerId};
 use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::outcomes::{Concluded, LeaseEnd, LeaseKey};
+use longhaul_store::executions::planned::Pinned;
 use longhaul_store::executions::submit::{NewExecution, Submitted};
 use longhaul_store::fleet::lease_writer::LeaseWriter;
 use longhaul_store::fleet::workers::WorkerRecord;
@@ -152,28 +153,17 @@ pub(crate) async fn standing(pool: &PgPool, id: ExecutionId) -> (String, Option<
 }
 
 pub(crate) async fn new_execution(store: &Store, tenant: TenantId) -> NewExecution {
-    NewExecution {
-        id: store.new_execution_id().await.unwrap(),
-        tenant_id: tenant,
+    let pinned = Pinned {
         definition_key: "invoice".into(),
         definition_version_id: uuid::Uuid::nil().into(),
         agent_key: "clerk".into(),
         agent_version_id: uuid::Uuid::nil().into(),
-        queue: "default".into(),
         serve_key: ServeKey::default(),
-        priority: 5,
-        metadata: serde_json::json!({}),
-        input: r#"{"text":"total 12"}"#.into(),
-        run_at: None,
-        deadline: Duration::from_secs(30 * 24 * 3_600),
-        deadline_is_near: false,
+        deadline: MAX_DEADLINE,
         active_timeout: Duration::from_secs(3_600),
-        submitted_by: None,
-        traceparent: None,
-        idempotency: None,
         budget: None,
-        overrides: None,
-    }
+    };
+    NewExecution::of(store.new_execution_id().await.unwrap(), tenant, pinned, r#"{"text":"total 12"}"#.into())
 }
 
 /// A registered worker that serves the queue `default` and does nothing by itself.

@@ -185,7 +185,7 @@ async fn deadline_during_a_wait_ends_the_execution() {
     let worker = fleet.worker();
     fleet.llm.push(reply_status(408, "slow down").header("retry-after", "600"));
     let mut new = fleet.new_execution("d", json!({})).await;
-    (new.deadline, new.deadline_is_near) = (Duration::from_secs(300), true);
+    new.deadline = Duration::from_secs(300);
     let id = fleet.submit_new(new).await;
     fleet.until(id, "the retry waits", |row| row["wait_reason"] == "retry_backoff").await;
     fleet.advance(Duration::from_secs(301)).await;

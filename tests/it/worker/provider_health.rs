@@ -395,7 +395,7 @@ async fn cancel_and_deadline_end_a_provider_wait() {
     let cancelled = fleet.submit("d", json!({})).await;
     fleet.until(cancelled, "it waits", |row| row["wait_reason"] == "provider_down").await;
     let mut near = fleet.new_execution("d", json!({})).await;
-    (near.deadline, near.deadline_is_near) = (Duration::from_secs(120), true);
+    near.deadline = Duration::from_secs(120);
     let overdue = fleet.submit_new(near).await;
     fleet.until(overdue, "it waits too", |row| row["wait_reason"] == "provider_down").await;
     fleet.store.cancel_execution(fleet.tenant, cancelled).await.unwrap();

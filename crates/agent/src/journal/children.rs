@@ -1,18 +1,18 @@
 //! Child executions that a call starts: once each, however often the call is repeated. What the call does with them
 //! is in `sub_agents/`.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use longhaul_sdk::{
     Step,
     spec::{AgentOverrides, SubAgentGrant},
 };
 use longhaul_shared::{
-    domain::{ExecutionId, ServeKey, WaitReason, requirements::requirements},
+    domain::{ExecutionId, WaitReason},
     telemetry::trace,
 };
 use longhaul_store::{
-    catalogue::definitions::agent_definition,
+    catalogue::definitions::{Version, agent_definition},
     database::retry::patiently,
     executions::{
         children::{Child, NewChild, SpawnLease, SpawnRefused, TreeLimits},
@@ -153,34 +153,19 @@ impl Writer {
         let agent =
             patiently(store.trouble(), || store.resolve_agent(tenant, &task.agent, None)).await.map_err(from_store)?;
         let Some(agent) = agent.filter(|agent| agent.removed_at.is_none()) else { return Ok(None) };
-        let definition = agent_definition();
         let put = patiently(store.trouble(), || store.put_agent_definition()).await.map_err(from_store)?;
-        let needs = requirements(&definition, put.version, &agent.spec);
-        let serve_key = ServeKey::of(&needs);
-        let needs: Vec<String> = needs.into_iter().collect();
-        patiently(store.trouble(), || store.put_serve_key(&serve_key, &needs)).await.map_err(from_store)?;
+        let definition = Version::built_in(&put, agent_definition());
+        let pinned = patiently(store.trouble(), || store.pin(&definition, &agent)).await.map_err(from_store)?;
+        let id = patiently(store.trouble(), || store.new_execution_id()).await.map_err(from_store)?;
+        let input = json!({ "prompt": task.prompt }).to_string();
         Ok(Some(NewExecution {
-            id: patiently(store.trouble(), || store.new_execution_id()).await.map_err(from_store)?,
-            tenant_id: self.scope.tenant,
-            definition_key: definition.key,
-            definition_version_id: put.id.into(),
-            agent_key: agent.spec.key,
-            agent_version_id: agent.id.into(),
             queue: self.scope.queue.clone(),
-            serve_key,
-            priority: 0,
-            metadata: json!({}),
-            input: json!({ "prompt": task.prompt }).to_string(),
-            run_at: None,
-            deadline: Duration::from_secs(definition.deadline_seconds.into()),
-            deadline_is_near: false,
-            active_timeout: Duration::from_secs(definition.active_timeout_seconds.into()),
-            submitted_by: None,
             // The child's trace hangs from the attempt that starts it.
             traceparent: trace::current_traceparent(),
-            idempotency: None,
+            // Its root's is its own.
             budget: None,
             overrides: Some(overrides.to_owned()),
+            ..NewExecution::of(id, self.scope.tenant, pinned, input)
         }))
     }
 }

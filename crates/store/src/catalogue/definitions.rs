@@ -31,6 +31,21 @@ pub struct Version<S> {
     pub removed_at: Option<DateTime<Utc>>,
 }
 
+impl<S> Version<S> {
+    /// A built-in version, as it was put.
+    #[must_use]
+    pub fn built_in(put: &Put, spec: S) -> Self {
+        Self {
+            id: put.id,
+            tenant_id: None,
+            version: put.version,
+            spec,
+            created_at: DateTime::UNIX_EPOCH,
+            removed_at: None,
+        }
+    }
+}
+
 struct VersionRow {
     id: Uuid,
     tenant_id: Option<Uuid>,

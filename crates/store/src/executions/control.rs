@@ -9,7 +9,10 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    executions::submit::{NewExecution, SubmissionRow, Submitted},
+    executions::{
+        planned::Pinned,
+        submit::{NewExecution, SubmissionRow, Submitted},
+    },
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, ServeKey, TenantId};
 use longhaul_shared::telemetry::metrics;
@@ -254,6 +257,16 @@ impl Store {
         .await?;
         let Some(row) = row else { return Ok(None) };
         let seconds = |value: f64| std::time::Duration::try_from_secs_f64(value).unwrap_or_default();
+        let pinned = Pinned {
+            definition_key: row.definition_key,
+            definition_version_id: row.definition_version_id.into(),
+            agent_key: row.agent_key,
+            agent_version_id: row.agent_version_id.into(),
+            serve_key: ServeKey(row.serve_key),
+            deadline: seconds(row.deadline),
+            active_timeout: seconds(row.active_timeout),
+            budget: None,
+        };
         Ok(Some(Origin {
             status: ExecutionStatus::parse(&row.status)
                 .ok_or_else(|| StoreError::Corrupt(format!("status `{}` is unknown", row.status)))?,
@@ -266,26 +279,10 @@ impl Store {
                 None => AgentOverrides::default(),
             },
             execution: NewExecution {
-                id: self.new_execution_id().await?,
-                tenant_id: tenant,
-                definition_key: row.definition_key,
-                definition_version_id: row.definition_version_id.into(),
-                agent_key: row.agent_key,
-                agent_version_id: row.agent_version_id.into(),
                 queue: row.queue,
-                serve_key: ServeKey(row.serve_key),
                 priority: row.priority,
                 metadata: row.metadata,
-                input: row.input,
-                run_at: None,
-                deadline: seconds(row.deadline),
-                deadline_is_near: false,
-                active_timeout: seconds(row.active_timeout),
-                submitted_by: None,
-                traceparent: None,
-                idempotency: None,
-                budget: None,
-                overrides: None,
+                ..NewExecution::of(self.new_execution_id().await?, tenant, pinned, row.input)
             },
         }))
     }

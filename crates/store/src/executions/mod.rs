@@ -12,6 +12,7 @@ pub(crate) mod lease_state;
 pub mod list_filter;
 pub mod outcomes;
 pub mod overview;
+pub mod planned;
 pub mod read;
 pub mod sub_agents;
 pub mod submit;

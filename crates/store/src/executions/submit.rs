@@ -16,7 +16,7 @@ use crate::{
     files::attach,
 };
 use longhaul_shared::domain::{
-    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, FileId, ServeKey, TenantId, WaitReason,
+    AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, FileId, MAX_DEADLINE, ServeKey, TenantId, WaitReason,
 };
 use longhaul_shared::telemetry::metrics::{self, StoreBatch};
 
@@ -48,8 +48,6 @@ pub struct NewExecution {
     pub run_at: Option<DateTime<Utc>>,
     /// Longest life, waits included.
     pub deadline: Duration,
-    /// True if the deadline is earlier than the sweep would notice without an entry in `deadlines`.
-    pub deadline_is_near: bool,
     /// Longest time held by workers.
     pub active_timeout: Duration,
     /// Key that submitted it.
@@ -311,7 +309,8 @@ impl From<&NewExecution> for SubmissionRow {
             overrides: of.overrides.clone(),
             run_at: of.run_at,
             deadline_seconds: of.deadline.as_secs_f64(),
-            deadline_is_near: of.deadline_is_near,
+            // The sweep looks for others when the longest deadline has passed.
+            deadline_is_near: of.deadline < MAX_DEADLINE,
             active_timeout_seconds: of.active_timeout.as_secs_f64(),
             submitted_by: of.submitted_by.map(|id| id.0),
             traceparent: of.traceparent.clone(),

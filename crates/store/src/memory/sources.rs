@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::spec::{BudgetSpec, MemorySpec};
-use longhaul_shared::domain::{
-    AgentVersionId, DEFAULT_QUEUE, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId,
-};
+use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -16,7 +14,10 @@ use super::{MemoryPlace, memory_definition};
 use crate::{
     Store, StoreError,
     catalogue::definitions::MEMORY_DEFINITION,
-    executions::submit::{NewExecution, insert_rows},
+    executions::{
+        planned::Pinned,
+        submit::{NewExecution, insert_rows},
+    },
     fleet::maintenance::Runnable,
 };
 
@@ -152,29 +153,19 @@ impl Store {
 fn update_of(id: ExecutionId, source: &Due, definition: DefinitionVersionId, budget: &BudgetSpec) -> NewExecution {
     let spec = memory_definition();
     let named = if source.is_session { SessionId(source.id).to_string() } else { source.id.to_string() };
-    NewExecution {
-        id,
-        tenant_id: TenantId(source.tenant_id),
+    let pinned = Pinned {
         definition_key: MEMORY_DEFINITION.to_owned(),
         definition_version_id: definition,
         agent_key: source.agent_key.clone(),
         agent_version_id: AgentVersionId(source.agent_version_id),
-        queue: DEFAULT_QUEUE.to_owned(),
         // It has none of the agent's tools.
         serve_key: ServeKey::default(),
-        priority: 0,
-        metadata: json!({}),
-        input: json!({ "source": named }).to_string(),
-        run_at: None,
         deadline: Duration::from_secs(spec.deadline_seconds.into()),
-        deadline_is_near: true,
         active_timeout: Duration::from_secs(spec.active_timeout_seconds.into()),
-        submitted_by: None,
-        traceparent: None,
-        idempotency: None,
         budget: Some(budget.clone()),
-        overrides: None,
-    }
+    };
+    let input = json!({ "source": named }).to_string();
+    NewExecution { priority: 0, ..NewExecution::of(id, TenantId(source.tenant_id), pinned, input) }
 }
 
 /// Removes sources that are gone, and sets when the others are looked at again.

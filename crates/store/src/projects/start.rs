@@ -8,7 +8,6 @@ use std::{
 use longhaul_shared::domain::{
     ApiKeyId, ExecutionId, MAX_DEADLINE, TaskStatus, cut,
     project::{MAX_OUTPUT_BYTES, fill, named_outputs},
-    submit_limits::DEFAULT_PRIORITY,
 };
 use serde_json::json;
 use sqlx::PgConnection;
@@ -23,7 +22,7 @@ use super::{
 use crate::{
     Store, StoreError,
     catalogue::definitions::{AGENT_DEFINITION, agent_definition},
-    executions::submit::NewExecution,
+    executions::{planned::Pinned, submit::NewExecution},
     fleet::maintenance::Runnable,
 };
 use longhaul_shared::telemetry::metrics;
@@ -160,27 +159,20 @@ fn execution(
 ) -> NewExecution {
     let own = task.timeout_seconds.map_or(MAX_DEADLINE, |seconds| Duration::from_secs(seconds.unsigned_abs().into()));
     let left = project.deadline_at.map(|at| (at - project.now).to_std().unwrap_or_default());
-    let deadline = left.map_or(own, |left| left.min(own));
-    NewExecution {
-        id,
-        tenant_id: project.tenant,
+    let pinned = Pinned {
         definition_key: AGENT_DEFINITION.to_owned(),
         definition_version_id: agent.definition_version_id,
         agent_key: agent.agent_key.clone(),
         agent_version_id: agent.agent_version_id,
-        queue: project.queue.clone(),
         serve_key: agent.serve_key.clone(),
-        priority: DEFAULT_PRIORITY,
-        metadata: json!({ "project_id": project.id, "task": task.key }),
-        input: json!({ "prompt": prompt }).to_string(),
-        run_at: None,
-        deadline,
-        deadline_is_near: deadline < MAX_DEADLINE,
+        deadline: left.map_or(own, |left| left.min(own)),
         active_timeout: Duration::from_secs(agent_definition().active_timeout_seconds.into()),
-        submitted_by: project.submitted_by.map(ApiKeyId),
-        traceparent: None,
-        idempotency: None,
         budget: agent.budget.clone().filter(|_| !project.has_budget),
-        overrides: None,
+    };
+    NewExecution {
+        queue: project.queue.clone(),
+        metadata: json!({ "project_id": project.id, "task": task.key }),
+        submitted_by: project.submitted_by.map(ApiKeyId),
+        ..NewExecution::of(id, project.tenant, pinned, json!({ "prompt": prompt }).to_string())
     }
 }

@@ -88,7 +88,6 @@ impl Store {
         execution.serve_key = self.serve_key_without(&execution.serve_key, died).await?;
         // The retry keeps the original deadline.
         execution.deadline = left;
-        execution.deadline_is_near = true;
         let is_released = self.submit_release(id, &execution, how).await?;
         Ok(is_released.then_some(Runnable { id: execution.id, queue: execution.queue }))
     }

@@ -3,10 +3,7 @@
 use std::{sync::LazyLock, time::Duration};
 
 use longhaul_sdk::spec::DefinitionSpec;
-use longhaul_shared::{
-    domain::{ServeKey, deadline::MAX_DEADLINE, requirements::requirements},
-    json_schema::SchemaCache,
-};
+use longhaul_shared::json_schema::SchemaCache;
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
@@ -114,33 +111,17 @@ impl Store {
         if !matches(&definition.spec.input_schema, input).await? {
             return Ok(Err(NotStarted::InvalidInput));
         }
-        let needs = requirements(&definition.spec, definition.version, &agent.spec);
-        let serve_key = ServeKey::of(&needs);
-        self.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await?;
-        let deadline = spec.deadline_seconds.unwrap_or(definition.spec.deadline_seconds);
-        let deadline = Duration::from_secs(deadline.into());
-        let default = definition.spec.budget.or(agent.spec.limits.budget);
+        let mut pinned = self.pin(&definition, &agent).await?;
+        if let Some(seconds) = spec.deadline_seconds {
+            pinned.deadline = Duration::from_secs(seconds.into());
+        }
+        pinned.budget = spec.budget.clone().or(pinned.budget);
         Ok(Ok(NewExecution {
-            id: self.new_execution_id().await?,
-            tenant_id: schedule.tenant_id,
-            definition_key: definition.spec.key,
-            definition_version_id: definition.id.into(),
-            agent_key: agent.spec.key,
-            agent_version_id: agent.id.into(),
             queue: spec.queue.clone(),
-            serve_key,
             priority: spec.priority,
             metadata: Value::Object(spec.metadata.clone()),
-            input: input.to_owned(),
-            run_at: None,
-            deadline,
-            deadline_is_near: deadline < MAX_DEADLINE,
-            active_timeout: Duration::from_secs(definition.spec.active_timeout_seconds.into()),
             submitted_by: schedule.submitted_by,
-            traceparent: None,
-            idempotency: None,
-            budget: spec.budget.clone().or(default),
-            overrides: None,
+            ..NewExecution::of(self.new_execution_id().await?, schedule.tenant_id, pinned, input.to_owned())
         }))
     }
 
@@ -150,14 +131,7 @@ impl Store {
     ) -> Result<Result<Version<DefinitionSpec>, NotStarted>, StoreError> {
         let Some(key) = &schedule.spec.definition else {
             let put = self.put_agent_definition().await?;
-            return Ok(Ok(Version {
-                id: put.id,
-                tenant_id: None,
-                version: put.version,
-                spec: agent_definition(),
-                created_at: schedule.created_at,
-                removed_at: None,
-            }));
+            return Ok(Ok(Version::built_in(&put, agent_definition())));
         };
         let found = self.resolve_definition(Some(schedule.tenant_id), key, schedule.spec.version).await?;
         Ok(match found {

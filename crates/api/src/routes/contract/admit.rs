@@ -7,12 +7,14 @@ use longhaul_contract::{ContractRun, ContractTool, ExecRequest, record::Recorded
 use longhaul_sdk::{Failure, numbers};
 use longhaul_shared::domain::{
     AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId,
-    submit_limits::DEFAULT_PRIORITY,
 };
 use longhaul_store::{
     catalogue::definitions::AGENT_DEFINITION,
     contract::agent_access::Asker,
-    executions::submit::{Idempotency, NewExecution, Submitted},
+    executions::{
+        planned::Pinned,
+        submit::{Idempotency, NewExecution, Submitted},
+    },
     tenants::scope::TenantScope,
 };
 use serde_json::{Map, Value, json};
@@ -152,39 +154,32 @@ async fn row(
         tracing::error!(error = %error, "a run of the contract cannot be written");
         ApiError::Internal
     })?;
-    let mut new = NewExecution {
-        id: state.store.new_execution_id().await?,
-        tenant_id: submitter.tenant,
-        definition_key: AGENT_DEFINITION.to_owned(),
-        definition_version_id: state.catalog.agent_definition_id().await?,
-        agent_key: request.agent_ref.clone(),
-        // Stays nil if the agent does not exist.
-        agent_version_id: AgentVersionId(Uuid::nil()),
+    let pinned = match runnable {
+        Some(runnable) => {
+            Pinned { serve_key: state.catalog.contract_serve_key(runnable).await?, ..runnable.pinned.clone() }
+        }
+        None => Pinned {
+            definition_key: AGENT_DEFINITION.to_owned(),
+            definition_version_id: state.catalog.agent_definition_id().await?,
+            agent_key: request.agent_ref.clone(),
+            // There is no such agent.
+            agent_version_id: AgentVersionId(Uuid::nil()),
+            serve_key: ServeKey::default(),
+            deadline: MAX_DEADLINE,
+            active_timeout: Duration::from_secs(3_600),
+            budget: None,
+        },
+    };
+    let id = state.store.new_execution_id().await?;
+    Ok(NewExecution {
         queue: QUEUE.to_owned(),
-        serve_key: ServeKey::default(),
-        priority: DEFAULT_PRIORITY,
         metadata: metadata(request, submitter),
-        input: request.input.to_string(),
-        run_at: None,
-        deadline: MAX_DEADLINE,
-        deadline_is_near: false,
-        active_timeout: Duration::from_secs(3_600),
         submitted_by: submitter.key,
         traceparent: traceparent_of(submitter.headers),
         idempotency,
-        budget: None,
         overrides: Some(overrides),
-    };
-    if let Some(runnable) = runnable {
-        new.agent_key.clone_from(&runnable.agent_key);
-        new.agent_version_id = runnable.agent_version_id;
-        new.serve_key = state.catalog.contract_serve_key(runnable).await?;
-        new.deadline = runnable.deadline;
-        new.deadline_is_near = runnable.deadline < MAX_DEADLINE;
-        new.active_timeout = runnable.active_timeout;
-        new.budget.clone_from(&runnable.budget);
-    }
-    Ok(new)
+        ..NewExecution::of(id, submitter.tenant, pinned, request.input.to_string())
+    })
 }
 
 async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -> Result<ExecutionId, ContractError> {

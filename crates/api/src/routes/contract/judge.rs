@@ -101,7 +101,7 @@ async fn allowed(
             format!("{what} execute permission for agent '{key}'"),
         )))
     };
-    match state.store.may_execute(runnable.agent_version_id, &state.options.contract.org_id, asker).await? {
+    match state.store.may_execute(runnable.pinned.agent_version_id, &state.options.contract.org_id, asker).await? {
         Access::Granted => {}
         Access::Denied => return denied("Policy denies"),
         Access::Missing => return denied("Missing"),

@@ -2,7 +2,7 @@
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_sdk::spec::{AgentOverrides, BudgetSpec, ModelSpec};
-use longhaul_shared::domain::{ExecutionId, FileId, MAX_DEADLINE, input_parts};
+use longhaul_shared::domain::{ExecutionId, FileId, input_parts};
 use longhaul_store::{
     catalogue::definitions::{MEMORY_DEFINITION, PinnedVersions},
     executions::{
@@ -98,7 +98,6 @@ pub(crate) async fn fork(
     let (mut execution, fork) = plan(&state, origin, &bytes, (&principal, id)).await?;
     let agent = (execution.agent_version_id, execution.agent_key.as_str());
     state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
-    execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
     execution.traceparent = traceparent_of(&headers);
     execution.idempotency = key.map(|key| Idempotency {

@@ -14,6 +14,7 @@ use longhaul_shared::domain::{
     submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, default_priority, default_queue},
 };
 use longhaul_store::executions::{
+    planned::Pinned,
     read::ExecutionRecord,
     submit::{Beginning, Idempotency, NewExecution, Submitted},
     submit_answer::Versions,
@@ -221,7 +222,7 @@ impl SubmitRequest {
         hash: &[u8],
     ) -> ApiResult<Plan> {
         let runnable = state.catalog.resolve(principal.tenant(), &self.target, self.body.version).await?;
-        let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+        let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
         check_web_search(&runnable.agent, state.options.web_search)?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
@@ -236,39 +237,31 @@ impl SubmitRequest {
             Target::Agent(_) => named_files(state, principal.tenant(), &self.input, |at| format!("/input{at}")).await?,
             Target::Definition(_) | Target::Planner(_) => Vec::new(),
         };
-        let deadline = self.body.deadline_seconds.map_or(runnable.deadline, |s| Duration::from_secs(s.into()));
+        let deadline = self.body.deadline_seconds.map_or(runnable.pinned.deadline, |s| Duration::from_secs(s.into()));
         if let Some(run_at) = self.body.run_at
             && (run_at - state.store.now().await?).to_std().is_ok_and(|wait| wait >= deadline)
         {
             return Err(ApiError::invalid("/run_at", "is not before the deadline"));
         }
-        let budget = self.body.budget.or_else(|| runnable.budget.clone());
+        let budget = self.body.budget.or_else(|| runnable.pinned.budget.clone());
         if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
             return Err(ExecutionError::PriceUnknown { model }.into());
         }
         let overrides = overrides(self.body.tools, &runnable.agent)?;
         let versions = Versions { definition: runnable.definition_version, agent: runnable.agent_version };
+        let pinned = Pinned { deadline, budget, ..runnable.pinned.clone() };
+        let id = state.store.new_execution_id().await?;
+        let input = self.body.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned());
         let execution = NewExecution {
-            id: state.store.new_execution_id().await?,
-            tenant_id: principal.tenant(),
-            definition_key: runnable.definition_key.clone(),
-            definition_version_id: runnable.definition_version_id,
-            agent_key: runnable.agent_key.clone(),
-            agent_version_id: runnable.agent_version_id,
             queue: self.body.queue,
-            serve_key: runnable.serve_key.clone(),
             priority: self.body.priority,
             metadata: Value::Object(self.body.metadata),
-            input: self.body.input.map_or_else(|| "{}".to_owned(), |input| input.get().to_owned()),
             run_at: self.body.run_at,
-            deadline,
-            deadline_is_near: deadline < MAX_DEADLINE,
-            active_timeout: runnable.active_timeout,
             submitted_by: Some(principal.key_id()),
             traceparent,
             idempotency: self.body.idempotency_key.map(|key| Idempotency { key, request_hash: hash.to_vec() }),
-            budget,
             overrides,
+            ..NewExecution::of(id, principal.tenant(), pinned, input)
         };
         Ok(Plan { execution, versions, files })
     }

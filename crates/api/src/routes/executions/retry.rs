@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/retry`: a new execution that points back to a FAILED one.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
-use longhaul_shared::domain::{ExecutionStatus, MAX_DEADLINE};
+use longhaul_shared::domain::ExecutionStatus;
 use longhaul_store::{
     catalogue::definitions::{AGENT_DEFINITION, MEMORY_DEFINITION},
     executions::{
@@ -109,15 +109,15 @@ pub(crate) async fn retry(
         if !violations.is_empty() {
             return Err(ExecutionError::InvalidInput(violations).into());
         }
-        execution.definition_version_id = runnable.definition_version_id;
-        execution.agent_key = runnable.agent_key.clone();
-        execution.agent_version_id = runnable.agent_version_id;
-        execution.serve_key = runnable.serve_key.clone();
-        execution.active_timeout = runnable.active_timeout;
+        let pinned = runnable.pinned.clone();
+        execution.definition_version_id = pinned.definition_version_id;
+        execution.agent_key = pinned.agent_key;
+        execution.agent_version_id = pinned.agent_version_id;
+        execution.serve_key = pinned.serve_key;
+        execution.active_timeout = pinned.active_timeout;
     }
     let agent = (execution.agent_version_id, execution.agent_key.as_str());
     state.catalog.permit(agent, &principal, &state.options.contract.org_id).await?;
-    execution.deadline_is_near = execution.deadline < MAX_DEADLINE;
     execution.submitted_by = Some(principal.key_id());
     execution.traceparent = traceparent_of(&headers);
     execution.idempotency = key.map(|key| Idempotency {

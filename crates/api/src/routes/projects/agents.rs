@@ -38,12 +38,12 @@ pub(super) async fn resolve<'a>(
         let runnable = state.catalog.resolve(principal.tenant(), &Target::Agent(key.to_owned()), None).await?;
         check(state, principal, &runnable, budget).await?;
         agents.push(ProjectAgent {
-            agent_key: runnable.agent_key.clone(),
-            agent_version_id: runnable.agent_version_id,
-            definition_version_id: runnable.definition_version_id,
-            serve_key: runnable.serve_key.clone(),
+            agent_key: runnable.pinned.agent_key.clone(),
+            agent_version_id: runnable.pinned.agent_version_id,
+            definition_version_id: runnable.pinned.definition_version_id,
+            serve_key: runnable.pinned.serve_key.clone(),
             requirements: runnable.requirements(),
-            budget: runnable.budget.clone(),
+            budget: runnable.pinned.budget.clone(),
         });
     }
     Ok(agents)
@@ -56,10 +56,10 @@ pub(super) async fn check(
     runnable: &Runnable,
     budget: Option<&BudgetSpec>,
 ) -> ApiResult<()> {
-    if let Some(model) = runnable.unpriced(budget.or(runnable.budget.as_ref()), &state.prices) {
+    if let Some(model) = runnable.unpriced(budget.or(runnable.pinned.budget.as_ref()), &state.prices) {
         return Err(ExecutionError::PriceUnknown { model }.into());
     }
-    let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+    let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
     check_web_search(&runnable.agent, state.options.web_search)
 }

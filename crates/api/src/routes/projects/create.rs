@@ -6,7 +6,7 @@ use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use longhaul_sdk::spec::BudgetSpec;
 use longhaul_shared::domain::{
     ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId, QUEUE_PATTERN,
-    submit_limits::{DEFAULT_PRIORITY, MAX_METADATA_FIELDS, default_queue},
+    submit_limits::{MAX_METADATA_FIELDS, default_queue},
 };
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
@@ -230,27 +230,14 @@ async fn planner(
         "agents": names,
     });
     let own = body.deadline_seconds.map(|seconds| Duration::from_secs(seconds.into()));
-    let deadline = own.map_or(runnable.deadline, |own| own.min(runnable.deadline));
+    let mut pinned = runnable.pinned.clone();
+    pinned.deadline = own.map_or(pinned.deadline, |own| own.min(pinned.deadline));
+    pinned.budget = pinned.budget.filter(|_| body.budget.is_none());
+    let id = state.store.new_execution_id().await?;
     Ok(NewExecution {
-        id: state.store.new_execution_id().await?,
-        tenant_id: principal.tenant(),
-        definition_key: runnable.definition_key.clone(),
-        definition_version_id: runnable.definition_version_id,
-        agent_key: runnable.agent_key.clone(),
-        agent_version_id: runnable.agent_version_id,
         queue: body.queue.clone(),
-        serve_key: runnable.serve_key.clone(),
-        priority: DEFAULT_PRIORITY,
         metadata: json!({ "project_id": project }),
-        input: input.to_string(),
-        run_at: None,
-        deadline,
-        deadline_is_near: deadline < MAX_DEADLINE,
-        active_timeout: runnable.active_timeout,
         submitted_by: Some(principal.key_id()),
-        traceparent: None,
-        idempotency: None,
-        budget: runnable.budget.clone().filter(|_| body.budget.is_none()),
-        overrides: None,
+        ..NewExecution::of(id, principal.tenant(), pinned, input.to_string())
     })
 }

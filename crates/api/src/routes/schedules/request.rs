@@ -55,7 +55,7 @@ impl Request {
             (None, None) => return Err(ApiError::Internal),
         };
         let runnable = state.catalog.resolve(principal.tenant(), &target, spec.version).await?;
-        let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+        let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
         state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
         check_web_search(&runnable.agent, state.options.web_search)?;
         let violations = schema::violations(&runnable.input, &self.input, "/input").await?;
@@ -69,7 +69,7 @@ impl Request {
         }
         let monthly =
             spec.monthly_budget.map(|caps| BudgetSpec { max_cost_usd: caps.max_cost_usd, ..BudgetSpec::default() });
-        let own = spec.budget.as_ref().or(runnable.budget.as_ref());
+        let own = spec.budget.as_ref().or(runnable.pinned.budget.as_ref());
         for budget in [own, monthly.as_ref()] {
             if let Some(model) = runnable.unpriced(budget, &state.prices) {
                 return Err(ExecutionError::PriceUnknown { model }.into());

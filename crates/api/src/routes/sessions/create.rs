@@ -142,7 +142,7 @@ async fn new_session(
     if let Some(model) = runnable.unpriced(budget.as_ref(), &state.prices) {
         return Err(ExecutionError::PriceUnknown { model }.into());
     }
-    let pinned = (runnable.agent_version_id, runnable.agent_key.as_str());
+    let pinned = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
     state.catalog.permit(pinned, principal, &state.options.contract.org_id).await?;
     check_web_search(&runnable.agent, state.options.web_search)?;
     let project = match project_id {
@@ -152,7 +152,7 @@ async fn new_session(
     Ok(NewSession {
         id: SessionId::random(),
         tenant_id: principal.tenant(),
-        agent_key: runnable.agent_key.clone(),
+        agent_key: runnable.pinned.agent_key.clone(),
         agent_version: runnable.agent_version,
         on_busy,
         metadata,

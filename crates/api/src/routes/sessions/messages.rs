@@ -1,10 +1,7 @@
 //! `POST` and `GET /v1/sessions/{id}/messages`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::{
-    ExecutionId, FileId, INTERACTIVE_QUEUE, MAX_DEADLINE, OnBusy, SessionId, input_parts::MAX_PARTS,
-    submit_limits::DEFAULT_PRIORITY,
-};
+use longhaul_shared::domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, input_parts::MAX_PARTS};
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
     sessions::{Arrival, MAX_QUEUED, Sent, Session},
@@ -271,7 +268,7 @@ async fn plan(
 ) -> ApiResult<(NewExecution, Vec<FileId>)> {
     let target = Target::Agent(session.agent_key.clone());
     let runnable = state.catalog.resolve(principal.tenant(), &target, Some(session.agent_version)).await?;
-    let agent = (runnable.agent_version_id, runnable.agent_key.as_str());
+    let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
     check_web_search(&runnable.agent, state.options.web_search)?;
     let hash = hash(session.id, &content);
@@ -282,30 +279,16 @@ async fn plan(
     }
     let place = |at: &str| at.replacen("/messages/0/content", "/message", 1);
     let files = named_files(state, principal.tenant(), &input, place).await?;
-    if let Some(model) = runnable.unpriced(runnable.budget.as_ref(), &state.prices) {
+    if let Some(model) = runnable.unpriced(runnable.pinned.budget.as_ref(), &state.prices) {
         return Err(ExecutionError::PriceUnknown { model }.into());
     }
+    let id = state.store.new_execution_id().await?;
     let execution = NewExecution {
-        id: state.store.new_execution_id().await?,
-        tenant_id: principal.tenant(),
-        definition_key: runnable.definition_key.clone(),
-        definition_version_id: runnable.definition_version_id,
-        agent_key: runnable.agent_key.clone(),
-        agent_version_id: runnable.agent_version_id,
         queue: INTERACTIVE_QUEUE.to_owned(),
-        serve_key: runnable.serve_key.clone(),
-        priority: DEFAULT_PRIORITY,
-        metadata: json!({}),
-        input: input.to_string(),
-        run_at: None,
-        deadline: runnable.deadline,
-        deadline_is_near: runnable.deadline < MAX_DEADLINE,
-        active_timeout: runnable.active_timeout,
         submitted_by: Some(principal.key_id()),
         traceparent,
         idempotency: key.map(|key| Idempotency { key, request_hash: hash }),
-        budget: runnable.budget.clone(),
-        overrides: None,
+        ..NewExecution::of(id, principal.tenant(), runnable.pinned.clone(), input.to_string())
     };
     Ok((execution, files))
 }
