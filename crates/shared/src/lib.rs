@@ -16,3 +16,8 @@ pub mod telemetry;
 pub mod template;
 pub mod tls;
 pub mod visible;
+
+/// Named by [`named!`], whose users need not depend on it.
+#[cfg(feature = "sqlx")]
+#[doc(hidden)]
+pub use sqlx;

@@ -1,11 +1,14 @@
 //! Errors of the store, as conditions that a caller can act on.
 
-use std::sync::Arc;
+use std::{array::TryFromSliceError, sync::Arc};
 
 use longhaul_sdk::failure::FailureClass;
 use sqlx::{error::DatabaseError, postgres::PgDatabaseError};
 
-use longhaul_shared::telemetry::metrics::{self, RefusalSubject};
+use longhaul_shared::{
+    domain::UnknownName,
+    telemetry::metrics::{self, RefusalSubject},
+};
 
 /// A store operation that failed, or whose outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -179,6 +182,12 @@ impl From<sqlx::Error> for StoreError {
         match error {
             sqlx::Error::RowNotFound => Self::NotFound("row"),
             sqlx::Error::Encode(_) => Self::rejected(error),
+            // A value of a newer release, or a damaged one: it is about its row.
+            sqlx::Error::ColumnDecode { ref source, .. }
+                if source.is::<UnknownName>() || source.is::<TryFromSliceError>() =>
+            {
+                Self::Corrupt(source.to_string())
+            }
             sqlx::Error::Configuration(_) => Self::Misconfigured(Arc::new(error)),
             sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Self::unreachable(error),
             other => Self::unavailable(other),

@@ -12,6 +12,7 @@
 //! - Time comes from `longhaul_now()`, which tests shift; leases, duties of the sweep and the pacing of breakers
 //!   use the real clock.
 
+mod amounts;
 pub mod catalogue;
 pub mod contract;
 pub mod database;

@@ -33,4 +33,5 @@ mod slots;
 mod sweep;
 mod tool_results;
 mod trees;
+mod unknown_names;
 mod views;

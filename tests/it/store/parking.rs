@@ -25,7 +25,7 @@ async fn park_without_a_wake_sleeps_until_its_time() {
     assert_eq!(world.store.wake_due(100).await.unwrap()[0].id, id);
     assert!(world.store.wake_due(100).await.unwrap().is_empty(), "woken once");
     let again = worker.claim_one().await;
-    assert_eq!((again.attempt, again.retries.transient), (2, 1));
+    assert_eq!((again.attempt, again.retries().transient), (2, 1));
     assert_eq!(world.events(id).await, ["submitted", "claimed", "retrying", "woken", "claimed"]);
     world.check().await;
 }

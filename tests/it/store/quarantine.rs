@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use longhaul_shared::domain::ExecutionId;
+use longhaul_store::executions::claims::Lane;
 use longhaul_store::executions::control::{Cancelled, Continue};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
@@ -143,7 +144,7 @@ async fn new_build_releases_a_canary_before_the_rest() {
     assert_eq!(tend(&world).await, Tended::default(), "it has not ended");
     assert!(old.claim(10).await.is_empty(), "a worker of the old build must not have it");
     let claimed = new.claim_one().await;
-    assert_eq!((claimed.id, claimed.lane), (canary[0].id, 2), "alone");
+    assert_eq!((claimed.id, claimed.lane), (canary[0].id, Lane::Alone), "alone");
     assert!(claimed.has_history, "it goes on from the journal");
     new.record(write(&claimed, 1, vec![step(100, Turn, "past it")])).await.unwrap();
     assert_eq!(tend(&world).await, Tended::default(), "it still runs");

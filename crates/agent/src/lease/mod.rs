@@ -18,6 +18,7 @@ use std::{
 
 use longhaul_sdk::{Interrupt, Step};
 use longhaul_shared::domain::LeaseToken;
+use longhaul_store::executions::claims::Lane;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -105,10 +106,10 @@ pub struct AttemptControl {
 }
 
 impl AttemptControl {
-    /// Control of an attempt under `lease`. A `lane` over 0 marks a suspect: 2 must run alone.
+    /// Control of an attempt under `lease`. Its `lane` says if it is a suspect.
     #[must_use]
-    pub fn new(token: LeaseToken, lane: i16, draining: CancellationToken, lease: Arc<WorkerLease>) -> Self {
-        Self { token, lane: AtomicI16::new(lane), interrupt: watch::Sender::new(None), draining, lease }
+    pub fn new(token: LeaseToken, lane: Lane, draining: CancellationToken, lease: Arc<WorkerLease>) -> Self {
+        Self { token, lane: AtomicI16::new(lane as i16), interrupt: watch::Sender::new(None), draining, lease }
     }
 
     /// Ends the attempt at once; the first reason is kept.
@@ -123,18 +124,18 @@ impl AttemptControl {
     /// Clears the execution of suspicion, because it recorded a step (core-rules 5). Its place among the suspects
     /// is free for the next one, so that the many innocents held by a killed worker pass quickly.
     pub fn clear(&self) {
-        self.lane.store(0, Ordering::Relaxed);
+        self.lane.store(Lane::Normal as i16, Ordering::Relaxed);
     }
 
     /// True if the execution was held by workers that died and has recorded no step since.
     pub fn is_suspect(&self) -> bool {
-        self.lane.load(Ordering::Relaxed) > 0
+        self.lane.load(Ordering::Relaxed) != Lane::Normal as i16
     }
 
     /// True if the execution is a suspect that must run alone.
     #[must_use]
     pub fn runs_alone(&self) -> bool {
-        self.lane.load(Ordering::Relaxed) > 1
+        self.lane.load(Ordering::Relaxed) == Lane::Alone as i16
     }
 
     /// Waits until the attempt must end at once; returns the reason.

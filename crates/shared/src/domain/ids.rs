@@ -9,6 +9,7 @@ macro_rules! id {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
         #[serde(transparent)]
         pub struct $name(pub Uuid);
 
@@ -68,6 +69,7 @@ macro_rules! prefixed_id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
         pub struct $name(pub Uuid);
 
         impl $name {
@@ -93,6 +95,12 @@ macro_rules! prefixed_id {
                 let invalid = InvalidId { prefix: Self::PREFIX };
                 let digits = text.strip_prefix(Self::PREFIX).filter(|digits| digits.len() == 32).ok_or(invalid)?;
                 Uuid::try_parse(digits).map(Self).map_err(|_| invalid)
+            }
+        }
+
+        impl From<Uuid> for $name {
+            fn from(uuid: Uuid) -> Self {
+                Self(uuid)
             }
         }
 

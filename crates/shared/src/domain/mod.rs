@@ -11,7 +11,7 @@ pub mod ids;
 pub mod input_parts;
 pub mod limits;
 pub mod message;
-pub(crate) mod named;
+mod named;
 pub mod noted;
 pub mod offers;
 pub mod on_busy;
@@ -41,6 +41,7 @@ pub use ids::{
     LeaseToken, ProjectId, ScheduleId, SessionId, SkillVersionId, TenantId, WorkerId,
 };
 pub use limits::LimitKey;
+pub use named::UnknownName;
 pub use offers::Offers;
 pub use on_busy::OnBusy;
 pub use price::{CallTokens, Price, Prices, ProviderPrices};

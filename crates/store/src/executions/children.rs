@@ -139,30 +139,17 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn children_of(&self, parent: ExecutionId) -> Result<Vec<Child>, StoreError> {
-        let rows = sqlx::query!(
+        let children = sqlx::query_as!(
+            Child,
             r#"
-            select id, spawn_key as "spawn_key!", status::text as "status!", agent_key, failure_code, finished_at
+            select id, spawn_key as "key!: _", status::text as "status!: _", agent_key, failure_code, finished_at
             from executions
             where parent_id = $1
             order by id
             "#,
             parent.0,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let corrupt = |what: &str| StoreError::Corrupt(format!("a child's {what} cannot be read"));
-        rows.into_iter()
-            .map(|row| {
-                Ok(Child {
-                    id: ExecutionId(row.id),
-                    key: row.spawn_key.try_into().map_err(|_| corrupt("spawn key"))?,
-                    status: ExecutionStatus::parse(&row.status).ok_or_else(|| corrupt("status"))?,
-                    agent_key: row.agent_key,
-                    failure_code: row.failure_code,
-                    finished_at: row.finished_at,
-                })
-            })
-            .collect()
+        );
+        Ok(children.fetch_all(&self.pool).await?)
     }
 
     /// Cancels up to `limit` open children of executions that ended or are to end: one level of their trees.

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::claimed::{ClaimRow, Lane};
+use super::claimed::{Claimed, Lane};
 use crate::fleet::shares::{TenantShares, TenantUse};
 use longhaul_shared::domain::WorkerId;
 
@@ -72,15 +72,15 @@ impl ClaimBounds {
 
     /// Remembers the positions of a full batch; one that was not full found the end of the queue and needs no
     /// bound. Executions started before, and suspects, are few and are searched from the start.
-    pub(super) fn remember(&self, rows: &[ClaimRow]) {
-        let tenants: HashSet<Uuid> = rows.iter().map(|row| row.tenant_id).collect();
+    pub(super) fn remember(&self, rows: &[Claimed]) {
+        let tenants: HashSet<Uuid> = rows.iter().map(|row| row.tenant_id.0).collect();
         self.spread.store(tenants.len(), Ordering::Relaxed);
         let mut lines = self.lines.lock();
-        for row in rows.iter().filter(|row| row.lane == Lane::Normal as i16 && row.is_new) {
-            let line = (row.queue.clone(), row.serve_key.clone(), row.tenant_id);
+        for row in rows.iter().filter(|row| row.lane == Lane::Normal && row.is_first) {
+            let line = (row.queue.clone(), row.serve_key.clone(), row.tenant_id.0);
             if lines.len() < MAX_KNOWN || lines.contains_key(&line) {
                 let bound = lines.entry(line).or_insert_with(|| ((i64::MIN, Uuid::nil()), Instant::now()));
-                bound.0 = bound.0.max((row.rank, row.id));
+                bound.0 = bound.0.max((row.rank, row.id.0));
             }
         }
     }

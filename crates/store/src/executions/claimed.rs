@@ -1,7 +1,6 @@
-//! A claimed execution, and the row that it is read from.
+//! A claimed execution, as a row of `claim.sql`.
 
 use chrono::{DateTime, Utc};
-use uuid::Uuid;
 
 use longhaul_shared::domain::{
     AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, SessionId, TenantId,
@@ -20,6 +19,16 @@ pub enum Lane {
     Alone = 2,
 }
 
+impl From<i16> for Lane {
+    fn from(stored: i16) -> Self {
+        match stored {
+            0 => Self::Normal,
+            1 => Self::Suspect,
+            _ => Self::Alone,
+        }
+    }
+}
+
 /// A leased execution, with everything that its attempt needs except the journal.
 #[derive(Debug, Clone)]
 pub struct Claimed {
@@ -30,7 +39,8 @@ pub struct Claimed {
     /// Pinned version.
     pub agent_version_id: AgentVersionId,
     pub queue: String,
-    pub lane: i16,
+    pub lane: Lane,
+    pub(super) serve_key: String,
     /// Fencing token, which every write carries.
     pub token: LeaseToken,
     /// Number of this attempt, from 1.
@@ -47,8 +57,9 @@ pub struct Claimed {
     pub tokens: i64,
     /// Tokens charged to its tenant for this attempt until its end tells the actual number.
     pub charged: f64,
-    /// Retries so far.
-    pub retries: RetryCounters,
+    pub(super) transient_retries: i16,
+    pub(super) tool_error_retries: i16,
+    pub(super) llm_error_retries: i16,
     pub cancel_requested: bool,
     /// True if steps may be on record: of an earlier attempt, or copied from the execution it retries or forks.
     pub has_history: bool,
@@ -61,6 +72,10 @@ pub struct Claimed {
     pub budget_root: ExecutionId,
     pub is_first: bool,
     pub is_fork: bool,
+    /// Position in the order of claims.
+    pub(super) rank: i64,
+    /// Concurrency limits that held it back; it is not leased then.
+    pub(super) refused_keys: Option<Vec<String>>,
     /// Session whose message it answers.
     pub session: Option<SessionId>,
     /// Deviations from its agent, as JSON text of `AgentOverrides`.
@@ -71,77 +86,14 @@ pub struct Claimed {
     pub traceparent: Option<String>,
 }
 
-/// A row of `claim.sql`.
-pub(super) struct ClaimRow {
-    pub(super) id: Uuid,
-    pub(super) tenant_id: Uuid,
-    pub(super) definition_version_id: Uuid,
-    pub(super) agent_version_id: Uuid,
-    pub(super) queue: String,
-    pub(super) serve_key: String,
-    pub(super) lane: i16,
-    pub(super) lease_token: Uuid,
-    pub(super) attempt: i32,
-    pub(super) created_at: DateTime<Utc>,
-    pub(super) claimed_at: DateTime<Utc>,
-    pub(super) active_until: DateTime<Utc>,
-    pub(super) deadline_at: DateTime<Utc>,
-    pub(super) wake_seq: i32,
-    pub(super) transient_retries: i16,
-    pub(super) tool_error_retries: i16,
-    pub(super) llm_error_retries: i16,
-    pub(super) cancel_requested_at: Option<DateTime<Utc>>,
-    pub(super) retry_of: Option<Uuid>,
-    pub(super) forked_from: Option<Uuid>,
-    pub(super) session_id: Option<Uuid>,
-    pub(super) root_id: Option<Uuid>,
-    pub(super) depth: i16,
-    pub(super) has_budget: bool,
-    pub(super) budget_id: Option<Uuid>,
-    pub(super) tokens: i64,
-    pub(super) rank: i64,
-    pub(super) is_new: bool,
-    pub(super) refused_keys: Option<Vec<String>>,
-    pub(super) overrides: Option<String>,
-    pub(super) input: String,
-    pub(super) traceparent: Option<String>,
-}
-
-impl From<ClaimRow> for Claimed {
-    fn from(row: ClaimRow) -> Self {
-        Self {
-            id: ExecutionId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            definition_version_id: DefinitionVersionId(row.definition_version_id),
-            agent_version_id: AgentVersionId(row.agent_version_id),
-            queue: row.queue,
-            lane: row.lane,
-            token: LeaseToken(row.lease_token),
-            attempt: row.attempt,
-            created_at: row.created_at,
-            claimed_at: row.claimed_at,
-            active_until: row.active_until,
-            deadline_at: row.deadline_at,
-            wake_seq: row.wake_seq,
-            tokens: row.tokens,
-            charged: 0.0,
-            retries: RetryCounters {
-                transient: row.transient_retries.unsigned_abs().into(),
-                tool_error: row.tool_error_retries.unsigned_abs().into(),
-                llm_error: row.llm_error_retries.unsigned_abs().into(),
-            },
-            cancel_requested: row.cancel_requested_at.is_some(),
-            has_history: row.attempt > 1 || row.retry_of.is_some() || row.forked_from.is_some(),
-            root: ExecutionId(row.root_id.unwrap_or(row.id)),
-            depth: row.depth,
-            has_budget: row.has_budget,
-            budget_root: ExecutionId(row.budget_id.or(row.root_id).unwrap_or(row.id)),
-            is_first: row.is_new,
-            is_fork: row.forked_from.is_some(),
-            session: row.session_id.map(SessionId),
-            overrides: row.overrides,
-            input: row.input,
-            traceparent: row.traceparent,
+impl Claimed {
+    /// Retries so far.
+    #[must_use]
+    pub fn retries(&self) -> RetryCounters {
+        RetryCounters {
+            transient: self.transient_retries.unsigned_abs().into(),
+            tool_error: self.tool_error_retries.unsigned_abs().into(),
+            llm_error: self.llm_error_retries.unsigned_abs().into(),
         }
     }
 }

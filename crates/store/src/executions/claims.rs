@@ -8,16 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::domain::TenantId;
 use tokio::time::timeout;
 
+use super::claim_bounds::{ClaimLine, ClaimScan, whole_gaps};
 pub use super::{
     claim_bounds::{ClaimBounds, ClaimFor, ClaimRequest},
     claimed::{Claimed, Lane},
-};
-use super::{
-    claim_bounds::{ClaimLine, ClaimScan, whole_gaps},
-    claimed::ClaimRow,
 };
 use crate::{Store, StoreError, fleet::maintenance::Runnable};
 
@@ -97,12 +93,12 @@ impl Store {
             } else if per_tenant < room {
                 bounds.spread.store(1, Ordering::Relaxed);
             }
-            let suspects = rows.iter().filter(|row| row.lane == Lane::Suspect as i16).count();
+            let suspects = rows.iter().filter(|row| row.lane == Lane::Suspect).count();
             wanted.suspects -= i32::try_from(suspects).unwrap_or_default();
-            wanted.may_take_alone &= rows.iter().all(|row| row.lane != Lane::Alone as i16);
+            wanted.may_take_alone &= rows.iter().all(|row| row.lane != Lane::Alone);
             claims.claimed.extend(rows.into_iter().map(|row| {
-                let charged = bounds.shares.begin(TenantId(row.tenant_id));
-                Claimed { charged, ..Claimed::from(row) }
+                let charged = bounds.shares.begin(row.tenant_id);
+                Claimed { charged, ..row }
             }));
             wanted.max -= took;
             claims.has_more = !refused.is_empty() && wanted.max > 0;
@@ -146,9 +142,9 @@ impl Store {
     }
 
     /// One statement: up to `request.max` leases.
-    async fn claim_once(&self, request: &ClaimRequest<'_>, scan: ClaimScan) -> Result<Vec<ClaimRow>, StoreError> {
+    async fn claim_once(&self, request: &ClaimRequest<'_>, scan: ClaimScan) -> Result<Vec<Claimed>, StoreError> {
         let mut connection = self.claims.lend().await?;
-        let claim = sqlx::query_file_as!(ClaimRow, "src/sql/claim.sql", request.worker.0, request.max, scan as _,)
+        let claim = sqlx::query_file_as!(Claimed, "src/sql/claim.sql", request.worker.0, request.max, scan as _,)
             .fetch_all(&mut *connection);
         let sent = Instant::now();
         let Ok(answer) = timeout(ANSWER_LIMIT, claim).await else {

@@ -176,7 +176,10 @@ impl Store {
             return Ok(if *has_ended { Cancelled::Ended } else { Cancelled::Requested });
         }
         let standing = sqlx::query!(
-            "select status::text as \"status!\", failure_code from executions where id = $1 and tenant_id = $2",
+            r#"
+            select status::text as "status!: ExecutionStatus", failure_code from executions
+            where id = $1 and tenant_id = $2
+            "#,
             id.0,
             tenant.0,
         )
@@ -190,10 +193,9 @@ impl Store {
             // It stays as it is, and can no longer be released.
             self.withdraw_quarantined(tenant, id).await?;
         }
-        Ok(match ExecutionStatus::parse(&standing.status) {
-            Some(status @ (ExecutionStatus::Finished | ExecutionStatus::Failed)) => Cancelled::AlreadyOver(status),
-            Some(ExecutionStatus::Pending | ExecutionStatus::InProgress) => Cancelled::Requested,
-            None => return Err(StoreError::Corrupt(format!("status `{}` is unknown", standing.status))),
+        Ok(match standing.status {
+            status @ (ExecutionStatus::Finished | ExecutionStatus::Failed) => Cancelled::AlreadyOver(status),
+            ExecutionStatus::Pending | ExecutionStatus::InProgress => Cancelled::Requested,
         })
     }
 
@@ -241,7 +243,7 @@ impl Store {
         let row = sqlx::query!(
             r#"
             select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key, e.priority,
-                e.metadata, e.status::text as "status!", e.failure_code, p.input::text as "input!",
+                e.metadata, e.status::text as "status!: ExecutionStatus", e.failure_code, p.input::text as "input!",
                 p.overrides::text as overrides, p.erased_at is not null as "is_erased!",
                 coalesce((select max(s.seq) from steps s where s.execution_id = e.id), 0) as "last_step!",
                 extract(epoch from e.deadline_at - e.created_at)::float8 as "deadline!",
@@ -268,8 +270,7 @@ impl Store {
             budget: None,
         };
         Ok(Some(Origin {
-            status: ExecutionStatus::parse(&row.status)
-                .ok_or_else(|| StoreError::Corrupt(format!("status `{}` is unknown", row.status)))?,
+            status: row.status,
             is_erased: row.is_erased,
             failure_code: row.failure_code,
             last_step: row.last_step,

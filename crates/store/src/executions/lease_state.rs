@@ -10,15 +10,17 @@ use crate::{Store, StoreError};
 /// Current state of a lease, for a write that was not applied.
 #[derive(Debug)]
 pub(crate) struct LeaseState {
-    worker: Option<Uuid>,
-    token: Option<Uuid>,
+    pub(super) id: Uuid,
+    worker: Option<WorkerId>,
+    token: Option<LeaseToken>,
     write: i32,
     pub(crate) cancel_requested: bool,
     pub(crate) wake_seq: i32,
+    /// A name, and not its enum: one that a newer release wrote must not fail the writes of a batch beside it.
     pub(super) status: String,
     pub(super) wait_reason: Option<String>,
     pub(super) queue: String,
-    pub(super) parent: Option<Uuid>,
+    pub(super) parent: Option<ExecutionId>,
     pub(super) tokens: i64,
     worker_lives: bool,
 }
@@ -26,7 +28,7 @@ pub(crate) struct LeaseState {
 /// Returns the number of the last write if the worker still holds the lease. The lease of a dead worker is lost
 /// even before it is reaped: no write under it will be accepted, so a wait for the row would never end.
 pub(crate) fn lease_state(worker: WorkerId, token: LeaseToken, state: &LeaseState) -> Option<i32> {
-    (state.worker_lives && state.worker == Some(worker.0) && state.token == Some(token.0)).then_some(state.write)
+    (state.worker_lives && state.worker == Some(worker) && state.token == Some(token)).then_some(state.write)
 }
 
 /// Classifies a write that matched no row: `LeaseStale` (the worker holds the lease and something else changed in
@@ -43,10 +45,13 @@ impl Store {
         if ids.is_empty() {
             return Ok(HashMap::new());
         }
-        let rows = sqlx::query!(
+        let states = sqlx::query_as!(
+            LeaseState,
             r#"
-            select id, worker_id, lease_token, lease_write, cancel_requested_at is not null as "cancel_requested!", wake_seq,
-                status::text as "status!", wait_reason, queue, parent_id, input_tokens + output_tokens as "tokens!",
+            select id, worker_id as "worker: _", lease_token as "token: _", lease_write as write,
+                cancel_requested_at is not null as "cancel_requested!", wake_seq, status::text as "status!", wait_reason,
+                queue, parent_id as "parent: _",
+                input_tokens + output_tokens as "tokens!",
                 exists (select from workers w where w.id = e.worker_id and w.dead_at is null) as "worker_lives!"
             from executions e where id = any($1)
             "#,
@@ -54,25 +59,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| {
-                let state = LeaseState {
-                    worker: row.worker_id,
-                    token: row.lease_token,
-                    write: row.lease_write,
-                    cancel_requested: row.cancel_requested,
-                    wake_seq: row.wake_seq,
-                    status: row.status,
-                    wait_reason: row.wait_reason,
-                    queue: row.queue,
-                    parent: row.parent_id,
-                    tokens: row.tokens,
-                    worker_lives: row.worker_lives,
-                };
-                (row.id, state)
-            })
-            .collect())
+        Ok(states.into_iter().map(|state| (state.id, state)).collect())
     }
 
     /// [`refused`], for a write outside a batch.

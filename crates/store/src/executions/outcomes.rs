@@ -57,8 +57,7 @@ impl Store {
         let mut ended = HashMap::new();
         for row in rows {
             let freed: BTreeSet<String> = row.slot_keys.into_iter().flatten().collect();
-            let mut concluded =
-                concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent_id, row.tokens)?;
+            let mut concluded = concluded(&row.status, row.wait_reason.as_deref(), row.queue, row.parent, row.tokens)?;
             concluded.is_followed = row.is_followed;
             ended.insert(row.id, (concluded, freed));
         }
@@ -93,7 +92,7 @@ fn concluded(
     status: &str,
     wait_reason: Option<&str>,
     queue: String,
-    parent: Option<Uuid>,
+    parent: Option<ExecutionId>,
     tokens: i64,
 ) -> Result<Concluded, StoreError> {
     let unknown = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
@@ -103,7 +102,7 @@ fn concluded(
             .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason")))
             .transpose()?,
         queue,
-        parent: parent.map(ExecutionId),
+        parent,
         is_followed: false,
         tokens,
         woken: Vec::new(),

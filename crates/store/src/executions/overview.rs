@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, tenants::scope::TenantScope};
+use crate::{Store, StoreError, amounts::Nanos, tenants::scope::TenantScope};
 use longhaul_sdk::Usd;
 use longhaul_shared::domain::ExecutionId;
 
@@ -72,7 +72,8 @@ impl Store {
     pub async fn spend_of(&self, executions: &[(ExecutionId, &str)]) -> Result<Vec<Spend>, StoreError> {
         let (ids, agents): (Vec<Uuid>, Vec<String>) =
             executions.iter().map(|(id, agent)| (id.0, (*agent).to_owned())).unzip();
-        let rows = sqlx::query!(
+        let spend = sqlx::query_as!(
+            Spend,
             r#"
             select
                 e.agent as "agent!",
@@ -80,7 +81,7 @@ impl Store {
                 count(*) as "calls!",
                 coalesce(sum(s.input_tokens), 0)::bigint as "input_tokens!",
                 coalesce(sum(s.output_tokens), 0)::bigint as "output_tokens!",
-                coalesce(sum(s.cost), 0)::bigint as "cost!"
+                coalesce(sum(s.cost), 0)::bigint as "cost!: Nanos"
             from unnest($1::uuid[], $2::text[]) e (id, agent)
             join steps s on s.execution_id = e.id
             where s.execution_id = any($1) and s.kind in ('turn', 'compression', 'aggregation') and s.attempt > 0
@@ -91,17 +92,7 @@ impl Store {
             &ids,
             &agents,
             GROUPS,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let spend = rows.into_iter().map(|row| Spend {
-            agent: row.agent,
-            model: row.model,
-            calls: row.calls,
-            input_tokens: row.input_tokens,
-            output_tokens: row.output_tokens,
-            cost: Usd::from_nanos(row.cost),
-        });
-        Ok(spend.collect())
+        );
+        Ok(spend.fetch_all(&self.pool).await?)
     }
 }

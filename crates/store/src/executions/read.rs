@@ -14,13 +14,14 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
+    amounts::Nanos,
     executions::list_filter::{AccessPath, Explain, ListFilter, MAX_EXAMINED},
     tenants::scope::TenantScope,
 };
 use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
 
 /// State of an execution, without its bodies.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, sqlx::FromRow)]
 pub struct ExecutionSummary {
     pub id: ExecutionId,
     pub tenant_id: TenantId,
@@ -61,6 +62,7 @@ pub struct ExecutionSummary {
     /// Tokens sent that were written to providers' caches.
     pub cache_write_tokens: i64,
     /// Cost of its model calls, as far as it is known.
+    #[sqlx(try_from = "Nanos")]
     pub cost: Usd,
     /// Model calls of unknown cost.
     pub uncosted_turns: i32,
@@ -76,8 +78,10 @@ pub struct ExecutionSummary {
     pub erased_at: Option<DateTime<Utc>>,
     /// Execution of which it is a person's retry.
     pub retry_of: Option<ExecutionId>,
-    /// Execution that a fork continues, and the first step that it does not share with it.
-    pub forked_from: Option<(ExecutionId, i32)>,
+    /// Execution that a fork continues.
+    pub forked_from: Option<ExecutionId>,
+    /// First step that a fork does not share with it.
+    pub forked_before: Option<i32>,
     /// Execution that started it.
     pub parent: Option<ExecutionId>,
     /// Topmost execution of its tree; itself outside trees.
@@ -109,114 +113,14 @@ pub struct ExecutionRecord {
     pub failure_detail: Option<Box<RawValue>>,
 }
 
+/// An execution with its bodies as text.
 #[derive(Debug, sqlx::FromRow)]
 struct Row {
-    id: Uuid,
-    tenant_id: Uuid,
-    org_id: String,
-    group_id: Option<String>,
-    definition_key: String,
-    definition_version: Option<i32>,
-    agent_key: String,
-    agent_version: Option<i32>,
-    queue: String,
-    priority: i16,
-    status: String,
-    wait_reason: Option<String>,
-    wait_until: Option<DateTime<Utc>>,
-    failure_class: Option<String>,
-    failure_code: Option<String>,
-    failure_summary: Option<String>,
-    attempt: i32,
-    transient_retries: i16,
-    tool_error_retries: i16,
-    llm_error_retries: i16,
-    turns: i32,
-    calls: i32,
-    input_tokens: i64,
-    output_tokens: i64,
-    cached_tokens: i64,
-    cache_write_tokens: i64,
-    cost: i64,
-    uncosted_turns: i32,
-    active_seconds: f64,
-    created_at: DateTime<Utc>,
-    started_at: Option<DateTime<Utc>>,
-    finished_at: Option<DateTime<Utc>>,
-    deadline_at: DateTime<Utc>,
-    cancel_requested_at: Option<DateTime<Utc>>,
-    erased_at: Option<DateTime<Utc>>,
-    retry_of: Option<Uuid>,
-    forked_from: Option<Uuid>,
-    forked_before: Option<i32>,
-    parent_id: Option<Uuid>,
-    root_id: Option<Uuid>,
-    depth: i16,
-    children: i32,
-    submitted_by: Option<Uuid>,
-    traceparent: Option<String>,
-    worker_id: Option<Uuid>,
-    metadata: Value,
-    event_seq: i32,
+    #[sqlx(flatten)]
+    summary: ExecutionSummary,
     input: Option<String>,
     output: Option<String>,
     failure_detail: Option<String>,
-}
-
-impl TryFrom<Row> for ExecutionSummary {
-    type Error = StoreError;
-
-    fn try_from(row: Row) -> Result<Self, StoreError> {
-        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
-        Ok(Self {
-            id: ExecutionId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            org_id: row.org_id,
-            group_id: row.group_id,
-            definition_key: row.definition_key,
-            definition_version: row.definition_version,
-            agent_key: row.agent_key,
-            agent_version: row.agent_version,
-            queue: row.queue,
-            priority: row.priority,
-            status: ExecutionStatus::parse(&row.status).ok_or_else(|| unknown("status", &row.status))?,
-            wait_reason: (row.wait_reason.as_deref())
-                .map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason", name)))
-                .transpose()?,
-            wait_until: row.wait_until,
-            failure_class: row.failure_class,
-            failure_code: row.failure_code,
-            failure_summary: row.failure_summary,
-            attempts: row.attempt,
-            retries: [row.transient_retries, row.tool_error_retries, row.llm_error_retries],
-            turns: row.turns,
-            calls: row.calls,
-            input_tokens: row.input_tokens,
-            output_tokens: row.output_tokens,
-            cached_tokens: row.cached_tokens,
-            cache_write_tokens: row.cache_write_tokens,
-            cost: Usd::from_nanos(row.cost),
-            uncosted_turns: row.uncosted_turns,
-            active_seconds: row.active_seconds,
-            created_at: row.created_at,
-            started_at: row.started_at,
-            finished_at: row.finished_at,
-            deadline_at: row.deadline_at,
-            cancel_requested_at: row.cancel_requested_at,
-            erased_at: row.erased_at,
-            retry_of: row.retry_of.map(ExecutionId),
-            forked_from: row.forked_from.map(ExecutionId).zip(row.forked_before),
-            parent: row.parent_id.map(ExecutionId),
-            root: ExecutionId(row.root_id.unwrap_or(row.id)),
-            depth: row.depth,
-            children: row.children,
-            submitted_by: row.submitted_by.map(ApiKeyId),
-            traceparent: row.traceparent,
-            worker_id: row.worker_id.map(WorkerId),
-            metadata: row.metadata,
-            event_seq: row.event_seq,
-        })
-    }
 }
 
 /// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values
@@ -235,12 +139,13 @@ macro_rules! page {
                 e.id, e.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key,
                 d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
                 e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
-                e.attempt, e.transient_retries, e.tool_error_retries, e.llm_error_retries, e.turns, e.calls,
+                e.attempt as attempts, array[e.transient_retries, e.tool_error_retries, e.llm_error_retries] as retries,
+                e.turns, e.calls,
                 e.input_tokens, e.output_tokens, e.cached_tokens, e.cache_write_tokens, e.cost, e.uncosted_turns,
                 extract(epoch from e.active_time)::float8 as active_seconds,
                 e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of,
-                e.forked_from, e.forked_before, e.parent_id, e.root_id, e.depth, e.children, e.submitted_by,
-                p.traceparent, e.worker_id, e.metadata, e.event_seq,
+                e.forked_from, e.forked_before, e.parent_id as parent, coalesce(e.root_id, e.id) as root, e.depth,
+                e.children, e.submitted_by, p.traceparent, e.worker_id, e.metadata, e.event_seq,
             "# + $($bodies)* + r#"
             from page
             join executions e on e.id = page.id
@@ -433,8 +338,7 @@ impl Store {
     }
 
     async fn list_window(&self, Statement { sql, arguments }: Statement) -> Result<Vec<ExecutionSummary>, StoreError> {
-        let rows: Vec<Row> = sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
-        rows.into_iter().map(ExecutionSummary::try_from).collect()
+        Ok(sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?)
     }
 
     /// Plan of [`Self::list_executions`] by Postgres, as text. With `analyze` the query runs and its rows are
@@ -479,13 +383,12 @@ impl Store {
             tenants
         );
         let row: Option<Row> = sqlx::query_as_with(sql, arguments).fetch_optional(&self.pool).await?;
-        let Some(mut row) = row else { return Ok(None) };
-        let (input, output, detail) = (row.input.take(), row.output.take(), row.failure_detail.take());
+        let Some(Row { summary, input, output, failure_detail }) = row else { return Ok(None) };
         Ok(Some(ExecutionRecord {
+            summary,
             input: raw(input.unwrap_or_else(|| "null".to_owned()))?,
             output: output.map(raw).transpose()?,
-            failure_detail: detail.map(raw).transpose()?,
-            summary: row.try_into()?,
+            failure_detail: failure_detail.map(raw).transpose()?,
         }))
     }
 

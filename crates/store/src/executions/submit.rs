@@ -92,6 +92,7 @@ pub enum Submitted {
 /// Values that the database chose for a stored execution.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beginning {
+    pub(crate) id: ExecutionId,
     pub created_at: DateTime<Utc>,
     pub deadline_at: DateTime<Utc>,
     pub wait_reason: WaitReason,
@@ -180,7 +181,7 @@ impl Store {
         let told: Vec<SubmitAnswer> = items
             .iter()
             .map(|item| {
-                let beginning = created.remove(&item.id.0);
+                let beginning = created.remove(&item.id);
                 Ok((verdict(item, beginning.is_some())?, beginning))
             })
             .collect::<Result<_, StoreError>>()?;
@@ -217,18 +218,18 @@ impl Store {
         }
         transaction.commit().await?;
         metrics::executions_submitted(1);
-        Ok(Some((Submitted::Created(execution.id), Some(Beginning::try_from(row)?))))
+        Ok(Some((Submitted::Created(execution.id), Some(row))))
     }
 
     /// Inserts executions; returns the initial states of those that were not there before.
-    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<Uuid, Beginning>, StoreError> {
+    async fn insert_executions(&self, rows: &[&NewExecution]) -> Result<HashMap<ExecutionId, Beginning>, StoreError> {
         let mut connection = self.commits.lend().await?;
         let stored = insert_rows(&mut connection, rows).await;
         let stored = connection.back(stored)?;
         if let Some(row) = stored.first() {
-            self.clock.observe(row.now);
+            self.clock.observe(row.created_at);
         }
-        stored.into_iter().map(|row| Ok((row.id, Beginning::try_from(row)?))).collect()
+        Ok(stored.into_iter().map(|row| (row.id, row)).collect())
     }
 
     /// Reads the holders of the keys that were not inserted. A second statement: the first one's snapshot is
@@ -236,9 +237,9 @@ impl Store {
     async fn read_keys(
         &self,
         items: &[Arc<NewExecution>],
-        created: &HashMap<Uuid, Beginning>,
+        created: &HashMap<ExecutionId, Beginning>,
     ) -> Result<HashMap<(Uuid, String), (Uuid, Vec<u8>)>, StoreError> {
-        let lost = items.iter().filter(|item| !created.contains_key(&item.id.0));
+        let lost = items.iter().filter(|item| !created.contains_key(&item.id));
         let (tenants, keys): (Vec<Uuid>, Vec<String>) =
             lost.filter_map(|item| item.idempotency.as_ref().map(|own| (item.tenant_id.0, own.key.clone()))).unzip();
         if keys.is_empty() {
@@ -324,34 +325,8 @@ impl From<&NewExecution> for SubmissionRow {
     }
 }
 
-/// A row that the insert stored.
-pub(crate) struct InsertedRow {
-    id: Uuid,
-    now: DateTime<Utc>,
-    deadline_at: DateTime<Utc>,
-    wait_reason: String,
-    wait_until: Option<DateTime<Utc>>,
-}
-
-impl TryFrom<InsertedRow> for Beginning {
-    type Error = StoreError;
-
-    fn try_from(row: InsertedRow) -> Result<Self, StoreError> {
-        let unknown = || StoreError::Corrupt(format!("wait reason `{}` is unknown", row.wait_reason));
-        Ok(Self {
-            created_at: row.now,
-            deadline_at: row.deadline_at,
-            wait_reason: WaitReason::parse(&row.wait_reason).ok_or_else(unknown)?,
-            wait_until: row.wait_until,
-        })
-    }
-}
-
 /// Inserts executions whose ids and idempotency keys are new; returns those.
-pub(crate) async fn insert_rows(
-    connection: &mut PgConnection,
-    rows: &[&NewExecution],
-) -> sqlx::Result<Vec<InsertedRow>> {
+pub(crate) async fn insert_rows(connection: &mut PgConnection, rows: &[&NewExecution]) -> sqlx::Result<Vec<Beginning>> {
     let rows: Vec<SubmissionRow> = rows.iter().map(|row| SubmissionRow::from(*row)).collect();
-    sqlx::query_file_as!(InsertedRow, "src/sql/submit.sql", &rows as _).fetch_all(connection).await
+    sqlx::query_file_as!(Beginning, "src/sql/submit.sql", &rows as _).fetch_all(connection).await
 }

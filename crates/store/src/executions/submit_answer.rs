@@ -68,6 +68,7 @@ impl ExecutionRecord {
             erased_at: None,
             retry_of: None,
             forked_from: None,
+            forked_before: None,
             parent: None,
             root: new.id,
             depth: 0,

@@ -167,7 +167,8 @@ set status = v.status, wait_reason = v.wait_reason, wait_until = v.wait_until, w
     lane = case when (v.write).is_progress then 0 else e.lane end
 from verdict v
 where e.id = v.id
-returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!", e.parent_id,
+returning e.id as "id!", e.status::text as "status!", e.wait_reason, e.queue as "queue!",
+    e.parent_id as "parent: ExecutionId",
     e.input_tokens + e.output_tokens as "tokens!", e.slot_keys,
     e.finished_at is not null and (
         e.project_id is not null or e.schedule_id is not null or e.session_id is not null or e.has_memory

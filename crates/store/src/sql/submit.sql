@@ -69,6 +69,6 @@ counts as (
     from fresh join inserted using (id)
     group by 1, 2, 3, 4
 )
-select inserted.id as "id!", now.now as "now!", must_end_at as "deadline_at!", waits_for as "wait_reason!",
+select inserted.id as "id!", now.now as "created_at!", must_end_at as "deadline_at!", waits_for as "wait_reason!: _",
     waits_until as wait_until
 from inserted, now

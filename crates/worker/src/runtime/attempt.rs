@@ -174,7 +174,7 @@ async fn conclude(claimed: &Claimed, ended: Ended, started: Instant, deps: &Atte
     let Ended { outcome, attempt, policy } = ended;
     let (end, write) = settle(outcome, attempt, claimed, started).await;
     deps.shared.probe.at(Point::BeforeConclusion, claimed.id).await;
-    let Some(end) = decide(claimed.lease(), end, &policy, claimed.retries) else {
+    let Some(end) = decide(claimed.lease(), end, &policy, claimed.retries()) else {
         note_lease_lost();
         tracing::warn!("attempt abandoned: its lease belongs to another");
         return 0;

@@ -11,6 +11,7 @@ use std::{
 use longhaul_agent::lease::{AttemptControl, WorkerLease};
 use longhaul_sdk::Interrupt;
 use longhaul_shared::domain::{ExecutionId, LeaseToken};
+use longhaul_store::executions::claims::Lane;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,7 @@ impl HeldLeases {
 
     /// Registers a claimed lease. Returns `None` if the claim's reply was so late that the lease is being handed
     /// back.
-    pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: i16) -> Option<Arc<AttemptControl>> {
+    pub(crate) fn enter(&self, id: ExecutionId, token: LeaseToken, lane: Lane) -> Option<Arc<AttemptControl>> {
         let mut leases = self.leases();
         if leases.given_up.contains(&token) {
             return None;
@@ -132,7 +133,7 @@ mod tests {
         let lease = Arc::new(WorkerLease::new(Moment::now(), Duration::ZERO));
         let draining = CancellationToken::new();
         let held = HeldLeases::new(lease, draining.clone());
-        let control = held.enter(ExecutionId(Uuid::nil()), LeaseToken(Uuid::nil()), 0).unwrap();
+        let control = held.enter(ExecutionId(Uuid::nil()), LeaseToken(Uuid::nil()), Lane::Normal).unwrap();
         let launch = tokio::spawn(async move { control.may_launch().await });
         tokio::task::yield_now().await;
         assert!(!launch.is_finished(), "nothing is launched under a stale lease");
@@ -148,13 +149,13 @@ mod tests {
 
         // The reconciler decides before the claim's reply is read: its lease is not started.
         assert!(held.give_up(id, late));
-        assert!(held.enter(id, late, 0).is_none());
+        assert!(held.enter(id, late, Lane::Normal).is_none());
         assert_eq!(held.len(), 0);
         held.claimed();
 
         // The reverse order: a registered lease is not handed back, even if the reconciler read the database
         // before.
-        assert!(held.enter(id, early, 0).is_some());
+        assert!(held.enter(id, early, Lane::Normal).is_some());
         assert!(!held.give_up(id, early));
         assert!(held.get(id, early).is_some());
     }

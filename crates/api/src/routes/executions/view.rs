@@ -204,7 +204,7 @@ impl From<ExecutionSummary> for Execution {
             cancel_requested_at: of.cancel_requested_at,
             erased_at: of.erased_at,
             retry_of: of.retry_of.map(|id| id.to_string()),
-            forked_from: of.forked_from.map(|(id, step)| ForkedFrom { id: id.to_string(), step }),
+            forked_from: of.forked_from.zip(of.forked_before).map(|(id, step)| ForkedFrom { id: id.to_string(), step }),
             parent_id: of.parent.map(|id| id.to_string()),
             root_id: of.root.to_string(),
             depth: of.depth,
