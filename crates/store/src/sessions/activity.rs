@@ -97,9 +97,11 @@ impl Store {
     }
 
     async fn sub_agents(&self, parent: ExecutionId) -> Result<Vec<SubAgent>, StoreError> {
-        let rows = sqlx::query!(
+        let mut children = sqlx::query_as!(
+            SubAgent,
             r#"
-            select id, agent_key, status::text as "status!", wait_reason, failure_code, created_at, finished_at
+            select id, agent_key, status::text as "status!: _", wait_reason as "wait_reason: _", failure_code,
+                created_at, finished_at
             from executions where parent_id = $1 order by id desc limit $2
             "#,
             parent.0,
@@ -107,22 +109,8 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let unknown = |what: &str| StoreError::Corrupt(format!("{what} of a child is unknown"));
-        let read = rows.into_iter().rev().map(|row| {
-            Ok(SubAgent {
-                id: ExecutionId(row.id),
-                agent_key: row.agent_key,
-                status: ExecutionStatus::parse(&row.status).ok_or_else(|| unknown("the status"))?,
-                wait_reason: row
-                    .wait_reason
-                    .map(|name| WaitReason::parse(&name).ok_or_else(|| unknown("the wait reason")))
-                    .transpose()?,
-                failure_code: row.failure_code,
-                created_at: row.created_at,
-                finished_at: row.finished_at,
-            })
-        });
-        read.collect()
+        children.reverse();
+        Ok(children)
     }
 
     /// The first message after number `after` whose execution still exists.

@@ -161,9 +161,12 @@ pub struct Session {
     pub created_at: DateTime<Utc>,
     /// Time of the last message or answer.
     pub active_at: DateTime<Utc>,
-    pub state: SessionState,
-    /// Reason for the end of the last turn; `None` before the first.
-    pub stop_reason: Option<StopReason>,
+    is_ended: bool,
+    /// Wait of the execution that has the turn.
+    wait_reason: Option<WaitReason>,
+    /// End of the last turn.
+    last_status: Option<ExecutionStatus>,
+    last_failure: Option<String>,
     /// Execution that has the turn.
     pub running: Option<ExecutionId>,
     /// Messages that wait for their turn.
@@ -174,65 +177,28 @@ pub struct Session {
     pub project: Option<ProjectId>,
 }
 
-struct Row {
-    id: Uuid,
-    tenant_id: Uuid,
-    agent_key: String,
-    agent_version: i32,
-    on_busy: String,
-    metadata: Value,
-    created_at: DateTime<Utc>,
-    active_at: DateTime<Utc>,
-    is_ended: bool,
-    running: Option<Uuid>,
-    wait_reason: Option<String>,
-    queued: i64,
-    turns: i32,
-    project_id: Option<Uuid>,
-    last_status: Option<String>,
-    last_failure: Option<String>,
-}
-
-impl TryFrom<Row> for Session {
-    type Error = StoreError;
-
-    fn try_from(row: Row) -> Result<Self, StoreError> {
-        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
-        let waits = row.wait_reason.as_deref();
-        let waits =
-            waits.map(|name| WaitReason::parse(name).ok_or_else(|| unknown("wait reason", name))).transpose()?;
-        let state = match (row.running, waits) {
+impl Session {
+    /// What the session does.
+    #[must_use]
+    pub fn state(&self) -> SessionState {
+        match (self.running, self.wait_reason) {
             (Some(_), None | Some(WaitReason::Worker)) => SessionState::Running,
             (Some(_), Some(reason)) => SessionState::Waiting(reason),
-            (None, _) if row.is_ended || row.last_failure.as_deref() == Some("max_turns_exceeded") => {
+            (None, _) if self.is_ended || self.last_failure.as_deref() == Some("max_turns_exceeded") => {
                 SessionState::Ended
             }
             (None, _) => SessionState::Idle,
-        };
-        let stop_reason = match (state, row.last_status.as_deref()) {
+        }
+    }
+
+    /// Reason for the end of the last turn; `None` before the first.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        match (self.state(), self.last_status) {
             (SessionState::Waiting(WaitReason::Approval | WaitReason::Input), _) => Some(StopReason::RequiresAction),
-            (_, Some(status)) => {
-                let status = ExecutionStatus::parse(status).ok_or_else(|| unknown("status", status))?;
-                Some(StopReason::of_end(status, row.last_failure.as_deref()))
-            }
+            (_, Some(status)) => Some(StopReason::of_end(status, self.last_failure.as_deref())),
             (_, None) => None,
-        };
-        Ok(Self {
-            id: SessionId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            agent_key: row.agent_key,
-            agent_version: row.agent_version,
-            on_busy: OnBusy::parse(&row.on_busy).ok_or_else(|| unknown("policy", &row.on_busy))?,
-            metadata: row.metadata,
-            created_at: row.created_at,
-            active_at: row.active_at,
-            state,
-            stop_reason,
-            running: row.running.map(ExecutionId),
-            queued: row.queued,
-            turns: row.turns,
-            project: row.project_id.map(ProjectId),
-        })
+        }
     }
 }
 
@@ -310,14 +276,15 @@ impl Store {
     ) -> Result<Vec<Session>, StoreError> {
         let tenants = scope.ids();
         let query = sqlx::query_as!(
-            Row,
+            Session,
             r#"
-            select s.id, s.tenant_id, s.agent_key, s.agent_version, s.on_busy, s.metadata,
+            select s.id, s.tenant_id, s.agent_key, s.agent_version, s.on_busy as "on_busy: _", s.metadata,
                 s.created_at, s.active_at,
                 (s.ended_at is not null or s.active_at < longhaul_now() - $5 * interval '1 second') as "is_ended!",
-                s.running, e.wait_reason as "wait_reason?",
+                s.running as "running: _", e.wait_reason as "wait_reason?: _",
                 (select count(*) from session_turns t where t.session_id = s.id and t.state = 'queued') as "queued!",
-                s.turns, s.project_id, last.status::text as "last_status?", last.failure_code as "last_failure?"
+                s.turns, s.project_id as "project: _", last.status::text as "last_status?: _",
+                last.failure_code as "last_failure?"
             from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) g
             cross join lateral (
                 select * from sessions s
@@ -341,11 +308,10 @@ impl Store {
             limit,
             IDLE_END,
         );
-        let rows = match id {
+        Ok(match id {
             Some(_) => query.fetch_all(&self.pool).await?,
             None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
-        };
-        rows.into_iter().map(Session::try_from).collect()
+        })
     }
 
     /// The session of that id, within `scope`.

@@ -193,20 +193,18 @@ impl Store {
             sqlx::query!("select id from executions where id = $1 for no key update", seen)
                 .fetch_optional(&mut *transaction)
                 .await?;
-            let row = sqlx::query!(
-                "select running, turns, bytes, on_busy from sessions where id = $1 for no key update",
+            let locked = sqlx::query_as!(
+                Locked,
+                r#"
+                select running, turns, bytes, on_busy as "on_busy: _" from sessions where id = $1 for no key update
+                "#,
                 session.0
             )
             .fetch_optional(&mut *transaction)
             .await?;
-            let Some(row) = row else { return Ok(None) };
-            if row.running == seen {
-                let on_busy = OnBusy::parse(&row.on_busy)
-                    .ok_or_else(|| StoreError::Corrupt(format!("policy `{}` is unknown", row.on_busy)))?;
-                return Ok(Some((
-                    transaction,
-                    Locked { running: row.running, turns: row.turns, bytes: row.bytes, on_busy },
-                )));
+            let Some(locked) = locked else { return Ok(None) };
+            if locked.running == seen {
+                return Ok(Some((transaction, locked)));
             }
             // The turn has passed on. The locks go with the transaction, so that they are taken in order again.
         }

@@ -4,7 +4,7 @@ use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
 use longhaul_shared::domain::{ExecutionId, SessionId, WaitReason};
 use longhaul_store::{
-    sessions::{ActiveCall, Activity, Session, SessionState, SubAgent},
+    sessions::{ActiveCall, Activity, Session, SessionState, StopReason, SubAgent},
     tenants::api_keys::Scope,
 };
 use serde::Serialize;
@@ -141,19 +141,20 @@ impl SessionView {
 
 impl From<Session> for SessionView {
     fn from(of: Session) -> Self {
-        let (status, wait_reason) = match of.state {
+        let (status, wait_reason) = match of.state() {
             SessionState::Idle => (SessionStatus::Idle, None),
             SessionState::Running => (SessionStatus::Running, None),
             SessionState::Waiting(reason) => (SessionStatus::Waiting, Some(reason.as_str())),
             SessionState::Ended => (SessionStatus::Ended, None),
         };
+        let stop_reason = of.stop_reason().map(StopReason::as_str);
         Self {
             id: of.id.to_string(),
             agent: of.agent_key,
             agent_version: of.agent_version,
             status,
             wait_reason,
-            stop_reason: of.stop_reason.map(|reason| reason.as_str()),
+            stop_reason,
             running: of.running.map(|id| id.to_string()),
             requires_action: None,
             queued: of.queued,
