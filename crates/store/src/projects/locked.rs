@@ -128,8 +128,9 @@ impl Locked {
     async fn read(connection: &mut PgConnection, id: ProjectId) -> Result<Self, StoreError> {
         let row = sqlx::query!(
             r#"
-            select tenant_id, agent_key, execution_strategy, max_parallel_tasks, needs_approval, queue, submitted_by,
-                deadline_at, status, pause_reason, planner_id, plan_version, phase, pending, running, completed, failed,
+            select tenant_id, agent_key, execution_strategy as "execution_strategy: ExecutionStrategy",
+                max_parallel_tasks, needs_approval, queue, submitted_by, deadline_at, status as "status: ProjectStatus",
+                pause_reason, planner_id, plan_version, phase, pending, running, completed, failed,
                 skipped, cancelled, event_seq, longhaul_now() as "now!",
                 exists (select from budgets b where b.root_id = p.id) as "has_budget!"
             from projects p where p.id = $1
@@ -138,20 +139,18 @@ impl Locked {
         )
         .fetch_one(connection)
         .await?;
-        let unknown = |what: &str| StoreError::Corrupt(format!("the {what} of a project is unknown"));
-        let status = ProjectStatus::parse(&row.status).ok_or_else(|| unknown("status"))?;
         Ok(Self {
             id,
             tenant: TenantId(row.tenant_id),
             agent_key: row.agent_key,
-            strategy: ExecutionStrategy::parse(&row.execution_strategy).ok_or_else(|| unknown("strategy"))?,
+            strategy: row.execution_strategy,
             max_parallel_tasks: row.max_parallel_tasks,
             needs_approval: row.needs_approval,
             has_budget: row.has_budget,
             queue: row.queue,
             submitted_by: row.submitted_by,
             deadline_at: row.deadline_at,
-            status,
+            status: row.status,
             pause_reason: row.pause_reason,
             planner: row.planner_id,
             plan_version: row.plan_version,
@@ -168,7 +167,7 @@ impl Locked {
             now: row.now,
             event_seq: row.event_seq,
             events: Vec::new(),
-            before: status,
+            before: row.status,
         })
     }
 

@@ -7,7 +7,6 @@ use longhaul_shared::domain::{
 };
 use serde_json::Value;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use super::locked::snapshot;
 use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
@@ -38,62 +37,14 @@ pub struct Project {
     pub started_at: Option<DateTime<Utc>>,
     pub finished_at: Option<DateTime<Utc>>,
     pub deadline_at: Option<DateTime<Utc>>,
-    /// Tasks by status.
-    pub tasks: Vec<(TaskStatus, i32)>,
-}
-
-struct Row {
-    id: Uuid,
-    tenant_id: Uuid,
-    name: String,
-    goal: String,
-    agent_key: String,
-    execution_strategy: String,
-    max_parallel_tasks: i32,
-    needs_approval: bool,
-    metadata: Value,
-    status: String,
-    pause_reason: Option<String>,
-    phase_name: Option<String>,
-    plan_version: i32,
-    planner_id: Option<Uuid>,
-    failure_code: Option<String>,
-    failure_summary: Option<String>,
-    created_at: DateTime<Utc>,
-    started_at: Option<DateTime<Utc>>,
-    finished_at: Option<DateTime<Utc>>,
-    deadline_at: Option<DateTime<Utc>>,
+    /// Tasks by status, in the order of [`TaskStatus::ALL`].
     counts: Vec<i32>,
 }
 
-impl TryFrom<Row> for Project {
-    type Error = StoreError;
-
-    fn try_from(row: Row) -> Result<Self, StoreError> {
-        let unknown = |what: &str| StoreError::Corrupt(format!("the {what} of a project is unknown"));
-        Ok(Self {
-            id: ProjectId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            name: row.name,
-            goal: row.goal,
-            agent_key: row.agent_key,
-            execution_strategy: ExecutionStrategy::parse(&row.execution_strategy).ok_or_else(|| unknown("strategy"))?,
-            max_parallel_tasks: row.max_parallel_tasks,
-            needs_approval: row.needs_approval,
-            metadata: row.metadata,
-            status: ProjectStatus::parse(&row.status).ok_or_else(|| unknown("status"))?,
-            pause_reason: row.pause_reason,
-            phase: row.phase_name,
-            plan_version: row.plan_version,
-            planner: row.planner_id.map(ExecutionId),
-            failure_code: row.failure_code,
-            failure_summary: row.failure_summary,
-            created_at: row.created_at,
-            started_at: row.started_at,
-            finished_at: row.finished_at,
-            deadline_at: row.deadline_at,
-            tasks: TaskStatus::ALL.iter().copied().zip(row.counts).collect(),
-        })
+impl Project {
+    /// Numbers of its tasks by status.
+    pub fn tasks(&self) -> impl Iterator<Item = (TaskStatus, i32)> {
+        TaskStatus::ALL.iter().copied().zip(self.counts.iter().copied())
     }
 }
 
@@ -149,8 +100,8 @@ struct TaskRow {
     depends_on: Vec<String>,
     retries: i32,
     timeout_seconds: Option<i32>,
-    status: String,
-    execution_id: Option<Uuid>,
+    status: TaskStatus,
+    execution_id: Option<ExecutionId>,
     attempts: i32,
     remaining_deps: i32,
     started_at: Option<DateTime<Utc>>,
@@ -158,12 +109,9 @@ struct TaskRow {
     failure_code: Option<String>,
 }
 
-impl TryFrom<TaskRow> for ProjectTask {
-    type Error = StoreError;
-
-    fn try_from(row: TaskRow) -> Result<Self, StoreError> {
-        let unknown = || StoreError::Corrupt("the status of a task is unknown".into());
-        Ok(Self {
+impl From<TaskRow> for ProjectTask {
+    fn from(row: TaskRow) -> Self {
+        Self {
             planned: PlannedTask {
                 key: row.key,
                 title: row.title,
@@ -175,14 +123,14 @@ impl TryFrom<TaskRow> for ProjectTask {
                 timeout_seconds: row.timeout_seconds.map(i32::unsigned_abs),
             },
             position: row.position,
-            status: TaskStatus::parse(&row.status).ok_or_else(unknown)?,
-            execution: row.execution_id.map(ExecutionId),
+            status: row.status,
+            execution: row.execution_id,
             attempts: row.attempts,
             remaining_deps: row.remaining_deps,
             started_at: row.started_at,
             finished_at: row.finished_at,
             failure_code: row.failure_code,
-        })
+        }
     }
 }
 
@@ -196,8 +144,8 @@ async fn task_rows(
         TaskRow,
         r#"
         select t.key, t.position, p.name as phase_name, t.title, t.prompt, t.agent_key, t.depends_on, t.retries,
-            t.timeout_seconds, t.status, t.execution_id, t.attempts, t.remaining_deps, t.started_at, t.finished_at,
-            t.failure_code
+            t.timeout_seconds, t.status as "status: _", t.execution_id as "execution_id: _", t.attempts, t.remaining_deps,
+            t.started_at, t.finished_at, t.failure_code
         from project_tasks t join project_phases p on p.project_id = t.project_id and p.position = t.phase
         where t.project_id = $1 and ($2::text is null or t.key = $2) and t.position > $3
         order by t.position limit $4
@@ -209,7 +157,7 @@ async fn task_rows(
     )
     .fetch_all(connection)
     .await?;
-    rows.into_iter().map(ProjectTask::try_from).collect()
+    Ok(rows.into_iter().map(ProjectTask::from).collect())
 }
 
 /// Phases of a project in order. A gate that was passed is none any more.
@@ -272,12 +220,13 @@ impl Store {
     ) -> Result<Vec<Project>, StoreError> {
         let tenants = scope.ids();
         let query = sqlx::query_as!(
-            Row,
+            Project,
             r#"
-            select p.id, p.tenant_id, p.name, p.goal, p.agent_key, p.execution_strategy, p.max_parallel_tasks,
-                p.needs_approval, p.metadata, p.status, p.pause_reason, p.plan_version, p.planner_id, p.failure_code,
+            select p.id, p.tenant_id, p.name, p.goal, p.agent_key, p.execution_strategy as "execution_strategy: _",
+                p.max_parallel_tasks, p.needs_approval, p.metadata, p.status as "status: _", p.pause_reason,
+                p.plan_version, p.planner_id as "planner: _", p.failure_code,
                 p.failure_summary, p.created_at, p.started_at, p.finished_at, p.deadline_at,
-                (select f.name from project_phases f where f.project_id = p.id and f.position = p.phase) as phase_name,
+                (select f.name from project_phases f where f.project_id = p.id and f.position = p.phase) as phase,
                 array[p.pending, p.running, p.completed, p.failed, p.skipped, p.cancelled] as "counts!"
             from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
             cross join lateral (
@@ -296,11 +245,10 @@ impl Store {
             before.map(|id| id.0),
             limit,
         );
-        let rows = match id {
+        Ok(match id {
             Some(_) => query.fetch_all(&self.pool).await?,
             None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
-        };
-        rows.into_iter().map(Project::try_from).collect()
+        })
     }
 
     /// Tasks of a project in the order of its plan, after a position.

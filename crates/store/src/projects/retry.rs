@@ -27,7 +27,7 @@ struct Row {
     key: String,
     phase: i32,
     depends_on: Vec<String>,
-    status: String,
+    status: TaskStatus,
     attempts: i32,
 }
 
@@ -47,12 +47,8 @@ impl Store {
             return Ok(Retried::NotFound);
         };
         let rows = rows(&mut transaction, id).await?;
-        let mut nodes = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let status = TaskStatus::parse(&row.status);
-            let status = status.ok_or_else(|| StoreError::Corrupt("the status of a task is unknown".into()))?;
-            nodes.push(Node { key: &row.key, depends_on: &row.depends_on, status });
-        }
+        let mut nodes: Vec<Node<'_>> =
+            rows.iter().map(|row| Node { key: &row.key, depends_on: &row.depends_on, status: row.status }).collect();
         let Some(place) = rows.iter().position(|row| row.key == key) else { return Ok(Retried::NotFound) };
         let before = nodes[place].status;
         let has_run = rows[place].attempts > 0;
@@ -85,7 +81,10 @@ impl Store {
 async fn rows(connection: &mut PgConnection, id: ProjectId) -> Result<Vec<Row>, StoreError> {
     let rows = sqlx::query_as!(
         Row,
-        "select key, phase, depends_on, status, attempts from project_tasks where project_id = $1 order by position",
+        r#"
+        select key, phase, depends_on, status as "status: _", attempts from project_tasks
+        where project_id = $1 order by position
+        "#,
         id.0,
     );
     Ok(rows.fetch_all(connection).await?)

@@ -53,18 +53,21 @@ impl Store {
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn standing_of_session(&self, session: SessionId) -> Result<Option<Standing>, StoreError> {
         let Some((_, id)) = self.project_of_session(session).await? else { return Ok(None) };
-        let unknown = |what: &str| StoreError::Corrupt(format!("the status of a {what} is unknown"));
         let mut transaction = snapshot(&self.pool).await?;
-        let project = sqlx::query!("select goal, status, plan_version from projects where id = $1", id.0);
-        let Some(project) = project.fetch_optional(&mut *transaction).await? else { return Ok(None) };
-        let tasks = sqlx::query!(
-            "select key, title, depends_on, status from project_tasks where project_id = $1 order by position",
+        let project = sqlx::query!(
+            r#"select goal, status as "status: ProjectStatus", plan_version from projects where id = $1"#,
             id.0,
         );
-        let tasks = tasks.fetch_all(&mut *transaction).await?.into_iter().map(|row| {
-            let status = TaskStatus::parse(&row.status).ok_or_else(|| unknown("task"))?;
-            Ok(TaskStanding { key: row.key, title: row.title, depends_on: row.depends_on, status })
-        });
+        let Some(project) = project.fetch_optional(&mut *transaction).await? else { return Ok(None) };
+        let tasks = sqlx::query_as!(
+            TaskStanding,
+            r#"
+            select key, title, depends_on, status as "status: _" from project_tasks
+            where project_id = $1 order by position
+            "#,
+            id.0,
+        );
+        let tasks = tasks.fetch_all(&mut *transaction).await?;
         let completed = sqlx::query!(
             r#"
             select key, execution_id as "execution_id!" from project_tasks
@@ -80,9 +83,9 @@ impl Store {
         let results = completed.into_iter().filter_map(|row| Some((row.key, texts.remove(&row.execution_id)?)));
         Ok(Some(Standing {
             goal: project.goal,
-            status: ProjectStatus::parse(&project.status).ok_or_else(|| unknown("project"))?,
+            status: project.status,
             plan_version: project.plan_version,
-            tasks: tasks.collect::<Result<_, StoreError>>()?,
+            tasks,
             results: results.collect(),
         }))
     }

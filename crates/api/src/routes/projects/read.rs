@@ -71,6 +71,7 @@ impl ProjectView {
 
 impl From<Project> for ProjectView {
     fn from(of: Project) -> Self {
+        let tasks = of.tasks().map(|(status, number)| (status.as_str(), number)).collect();
         Self {
             id: of.id.to_string(),
             name: of.name,
@@ -86,7 +87,7 @@ impl From<Project> for ProjectView {
             planner_execution_id: of.planner.map(|id| id.to_string()),
             failure_code: of.failure_code,
             failure_summary: of.failure_summary,
-            tasks: of.tasks.into_iter().map(|(status, number)| (status.as_str(), number)).collect(),
+            tasks,
             metadata: of.metadata,
             created_at: of.created_at,
             started_at: of.started_at,
