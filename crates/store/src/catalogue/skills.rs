@@ -34,31 +34,6 @@ pub struct PinnedSkill {
     pub description: String,
 }
 
-struct SkillRow {
-    id: Uuid,
-    tenant_id: Option<Uuid>,
-    name: String,
-    version: i32,
-    description: String,
-    created_at: DateTime<Utc>,
-    removed_at: Option<DateTime<Utc>>,
-}
-
-impl From<SkillRow> for SkillVersion {
-    fn from(row: SkillRow) -> Self {
-        let SkillRow { id, tenant_id, name, version, description, created_at, removed_at } = row;
-        Self {
-            id: SkillVersionId(id),
-            tenant_id: tenant_id.map(TenantId),
-            name,
-            version,
-            description,
-            created_at,
-            removed_at,
-        }
-    }
-}
-
 impl Store {
     /// Puts `skill` as the newest version of its name, unless the newest version has the same content. Without a
     /// `tenant` the version is shared by all tenants.
@@ -128,8 +103,8 @@ impl Store {
         version: Option<i32>,
     ) -> Result<Option<SkillVersion>, StoreError> {
         let row = sqlx::query_as!(
-            SkillRow,
-            "select id, tenant_id, name, version, description, created_at, removed_at
+            SkillVersion,
+            r#"select id, tenant_id as "tenant_id: _", name, version, description, created_at, removed_at
              from skill_versions
              where name = $2 and (tenant_id = $1 or tenant_id is null)
                  and (($3::int is null and removed_at is null) or version = $3)
@@ -138,14 +113,14 @@ impl Store {
                      where own.name = $2 and own.tenant_id = $1 and own.removed_at is null
                  ))
              order by removed_at is not null, tenant_id nulls last, version desc
-             limit 1",
+             limit 1"#,
             tenant.map(|tenant| tenant.0),
             name,
             version,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(SkillVersion::from))
+        Ok(row)
     }
 
     /// Newest version of each skill that `tenant` sees, in the order of names, after `after`.
@@ -159,9 +134,9 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<SkillVersion>, StoreError> {
         let rows = sqlx::query_as!(
-            SkillRow,
+            SkillVersion,
             r#"
-            select distinct on (name) id as "id!", tenant_id, name as "name!", version as "version!",
+            select distinct on (name) id as "id!", tenant_id as "tenant_id: _", name as "name!", version as "version!",
                 description as "description!", created_at as "created_at!", removed_at
             from (
                 select * from skill_versions where tenant_id = $1 and removed_at is null and name > $2
@@ -177,7 +152,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(SkillVersion::from).collect())
+        Ok(rows)
     }
 
     /// All texts of a version by path.

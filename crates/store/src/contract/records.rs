@@ -43,8 +43,8 @@ pub struct ContractExecution {
 }
 
 struct Row {
-    id: Uuid,
-    status: String,
+    id: ExecutionId,
+    status: ExecutionStatus,
     created_at: DateTime<Utc>,
     started_at: Option<DateTime<Utc>>,
     finished_at: Option<DateTime<Utc>>,
@@ -61,10 +61,9 @@ impl Row {
         let corrupt = |error: serde_json::Error| StoreError::Corrupt(format!("the overrides of {}: {error}", self.id));
         let overrides: AgentOverrides = serde_json::from_str(&self.overrides).map_err(corrupt)?;
         let Some(run) = ContractRun::of(&overrides).map_err(corrupt)? else { return Ok(None) };
-        let status = ExecutionStatus::parse(&self.status);
         Ok(Some(ContractExecution {
-            id: ExecutionId(self.id),
-            status: status.ok_or_else(|| StoreError::Corrupt(format!("unknown status {}", self.status)))?,
+            id: self.id,
+            status: self.status,
             run,
             created_at: self.created_at,
             started_at: self.started_at,
@@ -122,7 +121,7 @@ impl Store {
         let row = sqlx::query_as!(
             Row,
             r#"
-            select e.id, e.status::text as "status!", e.created_at, e.started_at, e.finished_at, e.failure_code,
+            select e.id, e.status::text as "status!: _", e.created_at, e.started_at, e.finished_at, e.failure_code,
                 p.failure_summary, p.failure_detail::text, p.output::text, p.overrides::text as "overrides!"
             from executions e join execution_payloads p on p.execution_id = e.id
             where e.id = $1 and p.overrides is not null and ($2::uuid[] is null or e.tenant_id = any($2))
@@ -148,7 +147,7 @@ impl Store {
         let rows = sqlx::query_as!(
             Row,
             r#"
-            select e.id, e.status::text as "status!", e.created_at, e.started_at, e.finished_at, e.failure_code,
+            select e.id, e.status::text as "status!: _", e.created_at, e.started_at, e.finished_at, e.failure_code,
                 p.failure_summary, p.failure_detail::text, p.output::text, p.overrides::text as "overrides!"
             from executions e join execution_payloads p on p.execution_id = e.id
             where e.metadata <> '{}' and e.metadata @> jsonb_build_object('request_id', $1::text)

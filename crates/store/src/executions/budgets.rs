@@ -538,7 +538,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn raise_budget(&self, root: ExecutionId, caps: Caps) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            Runnable,
             r#"
             select woken.id as "id!", e.queue as "queue!"
             from longhaul_raise_budget($1, $2, $3, $4, $5) as woken (id) join executions e on e.id = woken.id
@@ -548,9 +549,7 @@ impl Store {
             caps.max_tokens,
             caps.max_calls,
             PORTION,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 }

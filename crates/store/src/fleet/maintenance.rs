@@ -324,8 +324,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn wake_served(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/wake_served.sql", limit).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        Ok(sqlx::query_file_as!(Runnable, "src/sql/wake_served.sql", limit).fetch_all(&self.pool).await?)
     }
 
     /// Folds the differences written since the last time into the counts by status, and deletes counts of zero.

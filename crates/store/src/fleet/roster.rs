@@ -67,74 +67,6 @@ pub struct WorkerExecution {
     pub lost_at: Option<DateTime<Utc>>,
 }
 
-struct Row {
-    id: Uuid,
-    host: String,
-    pid: i32,
-    build: String,
-    queues: Vec<String>,
-    concurrency: i32,
-    held: i64,
-    state: String,
-    started_at: DateTime<Utc>,
-    draining_since: Option<DateTime<Utc>>,
-    dead_at: Option<DateTime<Utc>>,
-    renewed_at: Option<DateTime<Utc>>,
-    expires_at: Option<DateTime<Utc>>,
-    steady_since: Option<DateTime<Utc>>,
-    memory_bytes: Option<i64>,
-}
-
-impl From<Row> for ListedWorker {
-    fn from(row: Row) -> Self {
-        Self {
-            id: WorkerId(row.id),
-            host: row.host,
-            pid: row.pid,
-            build: row.build,
-            queues: row.queues,
-            concurrency: row.concurrency,
-            held: row.held,
-            state: WorkerState::parse(&row.state).unwrap_or(WorkerState::Dead),
-            started_at: row.started_at,
-            draining_since: row.draining_since,
-            dead_at: row.dead_at,
-            renewed_at: row.renewed_at,
-            expires_at: row.expires_at,
-            steady_since: row.steady_since,
-            memory_bytes: row.memory_bytes,
-        }
-    }
-}
-
-struct HeldRow {
-    id: Uuid,
-    org_id: String,
-    group_id: Option<String>,
-    definition_key: String,
-    agent_key: String,
-    queue: String,
-    attempt: i32,
-    since: DateTime<Utc>,
-    lost_at: Option<DateTime<Utc>>,
-}
-
-impl From<HeldRow> for WorkerExecution {
-    fn from(row: HeldRow) -> Self {
-        Self {
-            id: ExecutionId(row.id),
-            org_id: row.org_id,
-            group_id: row.group_id,
-            definition_key: row.definition_key,
-            agent_key: row.agent_key,
-            queue: row.queue,
-            attempt: row.attempt,
-            since: row.since,
-            lost_at: row.lost_at,
-        }
-    }
-}
-
 impl Store {
     /// Up to `limit` workers in the order of their ids, after `after`; of all states if `state` is absent. Dead ones
     /// are listed for an hour.
@@ -166,8 +98,8 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<ListedWorker>, StoreError> {
         let state = state.map(WorkerState::as_str);
-        let rows = sqlx::query_file_as!(Row, "src/sql/workers.sql", id, state, after, limit);
-        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(ListedWorker::from).collect())
+        let workers = sqlx::query_file_as!(ListedWorker, "src/sql/workers.sql", id, state, after, limit);
+        Ok(workers.fetch_all(&self.pool).await?)
     }
 
     /// Up to `limit` executions of `reach` that a worker holds, in the order of their ids, after `after`.
@@ -183,7 +115,7 @@ impl Store {
     ) -> Result<Vec<WorkerExecution>, StoreError> {
         let tenants = reach.ids();
         let rows = sqlx::query_as!(
-            HeldRow,
+            WorkerExecution,
             r#"
             select e.id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key, e.agent_key, e.queue,
                 e.attempt, e.claimed_at as "since!", null::timestamptz as lost_at
@@ -198,7 +130,7 @@ impl Store {
             after,
             limit,
         );
-        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(WorkerExecution::from).collect())
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     /// Executions of `reach` that a worker held when it was declared dead, newest first; at most 200.
@@ -208,7 +140,7 @@ impl Store {
     pub async fn lost_by(&self, reach: &TenantScope, worker: WorkerId) -> Result<Vec<WorkerExecution>, StoreError> {
         let tenants = reach.ids();
         let rows = sqlx::query_as!(
-            HeldRow,
+            WorkerExecution,
             r#"
             select e.id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key, e.agent_key, e.queue,
                 a.number as attempt, a.started_at as since, a.ended_at as "lost_at?"
@@ -221,7 +153,7 @@ impl Store {
             tenants.as_deref(),
             MAX_LOST,
         );
-        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(WorkerExecution::from).collect())
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     /// Asks a worker to drain; it learns of it with its next renewal. Returns false if no such worker lives.

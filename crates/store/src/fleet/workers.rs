@@ -197,27 +197,15 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn live_workers(&self) -> Result<Vec<WorkerRecord>, StoreError> {
-        let rows = sqlx::query!(
+        let workers = sqlx::query_as!(
+            WorkerRecord,
             r#"
             select id as "id!", host as "host!", pid as "pid!", build as "build!", queues as "queues!", serves as "serves!",
                 concurrency as "concurrency!"
             from live_workers where expires_at > clock_timestamp() order by id
             "#
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| WorkerRecord {
-                id: WorkerId(row.id),
-                host: row.host,
-                pid: row.pid,
-                build: row.build,
-                queues: row.queues,
-                serves: row.serves,
-                concurrency: row.concurrency,
-            })
-            .collect())
+        );
+        Ok(workers.fetch_all(&self.pool).await?)
     }
 }
 

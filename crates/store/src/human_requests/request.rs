@@ -13,7 +13,7 @@ use crate::{
     StoreError,
     history::{
         body,
-        journal::{Hash, hash, storable},
+        journal::{Hash, storable},
     },
 };
 use longhaul_shared::domain::{
@@ -220,15 +220,15 @@ pub(super) struct Row {
     pub(super) id: Uuid,
     pub(super) execution_id: Uuid,
     pub(super) agent_key: String,
-    pub(super) kind: String,
-    pub(super) call_key: Vec<u8>,
+    pub(super) kind: RequestKind,
+    pub(super) call_key: Hash,
     pub(super) call_id: String,
     pub(super) round: i32,
     pub(super) tool: String,
     pub(super) arguments: Vec<u8>,
     pub(super) shown: String,
     pub(super) redact: Json<Vec<String>>,
-    pub(super) hash: Vec<u8>,
+    pub(super) hash: Hash,
     pub(super) schema: Option<Value>,
     pub(super) policy: Option<String>,
     pub(super) allow_self: bool,
@@ -236,7 +236,7 @@ pub(super) struct Row {
     pub(super) requested_at: DateTime<Utc>,
     pub(super) expires_at: DateTime<Utc>,
     pub(super) is_overdue: bool,
-    pub(super) state: String,
+    pub(super) state: RequestState,
     pub(super) decided_at: Option<DateTime<Utc>>,
     pub(super) decided_key_id: Option<Uuid>,
     pub(super) decided_key_name: Option<String>,
@@ -250,20 +250,19 @@ impl TryFrom<Row> for HumanRequest {
     type Error = StoreError;
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
-        let unknown = |what: &str, name: &str| StoreError::Corrupt(format!("{what} `{name}` is unknown"));
         Ok(Self {
             id: HumanRequestId(row.id),
             execution_id: ExecutionId(row.execution_id),
             agent_key: row.agent_key,
-            kind: RequestKind::parse(&row.kind).ok_or_else(|| unknown("request kind", &row.kind))?,
-            call_key: hash(&row.call_key)?,
+            kind: row.kind,
+            call_key: row.call_key,
             call_id: row.call_id,
             round: row.round,
             tool: row.tool,
             arguments: body::decode(&row.arguments)?,
             shown: row.shown,
             redact: row.redact.0,
-            hash: hash(&row.hash)?,
+            hash: row.hash,
             schema: row.schema,
             policy: row.policy,
             allow_self: row.allow_self,
@@ -271,7 +270,7 @@ impl TryFrom<Row> for HumanRequest {
             requested_at: row.requested_at,
             expires_at: row.expires_at,
             is_overdue: row.is_overdue,
-            state: RequestState::parse(&row.state).ok_or_else(|| unknown("request state", &row.state))?,
+            state: row.state,
             decided_at: row.decided_at,
             decided_by: row.decided_key_id.map(|id| Decider {
                 key_id: ApiKeyId(id),

@@ -31,12 +31,13 @@ macro_rules! requests {
             Row,
             r#"
             select
-                r.id, r.execution_id, r.agent_key, r.kind, r.call_key, r.call_id, r.round, r.tool, r.arguments, r.shown,
-                r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash,
+                r.id, r.execution_id, r.agent_key, r.kind as "kind: _", r.call_key as "call_key: _", r.call_id, r.round, r.tool,
+                r.arguments, r.shown,
+                r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash as "hash: _",
                 r.schema as "schema: Value", r.policy, r.allow_self,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
-                r.expires_at <= longhaul_now() as "is_overdue!", r.state, r.decided_at, r.decided_key_id, r.decided_key_name,
-                r.decided_by, r.reason, r.decision_tool, r.decision_body
+                r.expires_at <= longhaul_now() as "is_overdue!", r.state as "state: _", r.decided_at, r.decided_key_id,
+                r.decided_key_name, r.decided_by, r.reason, r.decision_tool, r.decision_body
             "# + $($from)*,
             $($bind),*
         )

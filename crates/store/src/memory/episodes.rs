@@ -22,18 +22,6 @@ pub struct FoundEpisode {
     pub score: f64,
 }
 
-struct FoundRow {
-    id: Uuid,
-    content: String,
-    score: f64,
-}
-
-impl From<FoundRow> for FoundEpisode {
-    fn from(FoundRow { id, content, score }: FoundRow) -> Self {
-        Self { id: EpisodeId(id), content, score }
-    }
-}
-
 /// An episode that a call writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Note<'a> {
@@ -127,7 +115,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn recent_episodes(&self, place: &MemoryPlace, most: i64) -> Result<Vec<FoundEpisode>, StoreError> {
         let found = sqlx::query_as!(
-            FoundRow,
+            FoundEpisode,
             r#"
             select id, content, 0::float8 as "score!" from memory_episodes
             where tenant_id = $1 and agent_key = $2 and scope = $3
@@ -138,7 +126,7 @@ impl Store {
             place.scope,
             most,
         );
-        Ok(found.fetch_all(&self.pool).await?.into_iter().map(FoundEpisode::from).collect())
+        Ok(found.fetch_all(&self.pool).await?)
     }
 
     /// Episodes of a place that have any of these words, those of the highest rank first.
@@ -152,7 +140,7 @@ impl Store {
         most: u32,
     ) -> Result<Vec<FoundEpisode>, StoreError> {
         let found = sqlx::query_as!(
-            FoundRow,
+            FoundEpisode,
             r#"
             with query as materialized (
                 select longhaul_any_word($4) as q
@@ -169,7 +157,7 @@ impl Store {
             storable(words),
             i64::from(most),
         );
-        Ok(found.fetch_all(&self.pool).await?.into_iter().map(FoundEpisode::from).collect())
+        Ok(found.fetch_all(&self.pool).await?)
     }
 
     /// Returns true if an episode of a place has an embedding by `model`.
@@ -203,7 +191,7 @@ impl Store {
         most: u32,
     ) -> Result<Vec<FoundEpisode>, StoreError> {
         let found = sqlx::query_as!(
-            FoundRow,
+            FoundEpisode,
             r#"
             select id as "id!", content as "content!", distance as "score!"
             from longhaul_nearest_episodes($1, $2, $3, $4, $5, $6)
@@ -215,7 +203,7 @@ impl Store {
             vector_text(vector),
             i32::try_from(most).unwrap_or(i32::MAX),
         );
-        Ok(found.fetch_all(&self.pool).await?.into_iter().map(FoundEpisode::from).collect())
+        Ok(found.fetch_all(&self.pool).await?)
     }
 
     /// Stores embeddings of episodes whose contents are unchanged. Returns false without pgvector.

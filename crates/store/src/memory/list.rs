@@ -36,40 +36,6 @@ pub struct EpisodeFilter {
     pub before: Option<EpisodeId>,
 }
 
-struct Row {
-    id: Uuid,
-    tenant_id: Uuid,
-    agent_key: String,
-    scope: String,
-    execution_id: Uuid,
-    session_id: Option<Uuid>,
-    exchange: i32,
-    content: String,
-    hash: Vec<u8>,
-    version: i32,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<Row> for Episode {
-    fn from(row: Row) -> Self {
-        Self {
-            id: EpisodeId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            agent_key: row.agent_key,
-            scope: row.scope,
-            execution_id: ExecutionId(row.execution_id),
-            session_id: row.session_id.map(SessionId),
-            exchange: row.exchange,
-            content: row.content,
-            hash: row.hash,
-            version: row.version,
-            created_at: row.created_at,
-            updated_at: row.updated_at,
-        }
-    }
-}
-
 impl Store {
     /// The newest episodes that pass the filter; at most `limit`.
     ///
@@ -83,9 +49,9 @@ impl Store {
     ) -> Result<Vec<Episode>, StoreError> {
         let tenants = scope.ids();
         let query = sqlx::query_as!(
-            Row,
+            Episode,
             r#"
-            select m.id, m.tenant_id, m.agent_key, m.scope, m.execution_id, m.session_id, m.exchange, m.content, m.hash,
+            select m.id, m.tenant_id, m.agent_key, m.scope, m.execution_id, m.session_id as "session_id: _", m.exchange, m.content, m.hash,
                 m.version, m.created_at, m.updated_at
             from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
             cross join lateral (
@@ -107,10 +73,9 @@ impl Store {
             filter.before.map(|id| id.0),
             limit,
         );
-        let rows = match filter.id {
+        Ok(match filter.id {
             Some(_) => query.fetch_all(&self.pool).await?,
             None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
-        };
-        Ok(rows.into_iter().map(Episode::from).collect())
+        })
     }
 }

@@ -26,19 +26,6 @@ pub struct TakenEpisode {
     pub hash: Vec<u8>,
 }
 
-struct EpisodeRow {
-    id: Uuid,
-    exchange: i32,
-    content: String,
-    hash: Vec<u8>,
-}
-
-impl From<EpisodeRow> for TakenEpisode {
-    fn from(EpisodeRow { id, exchange, content, hash }: EpisodeRow) -> Self {
-        Self { id: EpisodeId(id), exchange, content, hash }
-    }
-}
-
 /// A row of the type `memory_exchange`.
 #[derive(Debug, sqlx::Type)]
 #[sqlx(type_name = "memory_exchange")]
@@ -115,11 +102,11 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn taken_episodes(&self, update: ExecutionId) -> Result<Vec<TakenEpisode>, StoreError> {
         let rows = sqlx::query_as!(
-            EpisodeRow,
+            TakenEpisode,
             "select id, exchange, content, hash from memory_episodes where written_by = $1 order by exchange",
             update.0,
         );
-        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(TakenEpisode::from).collect())
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     /// Episodes of an update's source without an embedding: those that it wrote, and those of calls of `remember`.
@@ -128,7 +115,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn unembedded_episodes(&self, update: ExecutionId) -> Result<Vec<TakenEpisode>, StoreError> {
         let rows = sqlx::query_as!(
-            EpisodeRow,
+            TakenEpisode,
             r#"
             select m.id, m.exchange, m.content, m.hash
             from memory_updates u join memory_episodes m on m.session_id = u.source_id or m.execution_id = u.source_id
@@ -139,7 +126,7 @@ impl Store {
             update.0,
             MAX_EMBEDDED,
         );
-        Ok(rows.fetch_all(&self.pool).await?.into_iter().map(TakenEpisode::from).collect())
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     async fn untaken_of_execution(&self, id: Uuid, taken: i32) -> Result<Untaken, StoreError> {

@@ -193,7 +193,8 @@ impl Store {
         key: &ModelKey,
         answered: &[AnsweredCall],
     ) -> Result<Vec<Runnable>, StoreError> {
-        let woken = sqlx::query!(
+        let woken = sqlx::query_as!(
+            Runnable,
             r#"
             with woken as materialized (
                 select id from longhaul_provider_answered($1, $2, $3, $4, $5, $6, $7) as woken (id)
@@ -207,10 +208,8 @@ impl Store {
             key.model,
             key.key,
             RELEASED_AT_ONCE,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(woken.fetch_all(&self.pool).await?)
     }
 
     /// Tends one breaker in one transaction: chooses its probe, releases the next portion and refunds failures.
@@ -220,7 +219,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn tend_provider(&self, key: &ModelKey, patience: Duration) -> Result<Vec<Runnable>, StoreError> {
-        let woken = sqlx::query!(
+        let woken = sqlx::query_as!(
+            Runnable,
             r#"
             with woken as materialized (select id from longhaul_tend_provider($1, $2, $3, $4, $5) as woken (id))
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
@@ -230,10 +230,8 @@ impl Store {
             key.key,
             patience.as_secs_f64(),
             RELEASED_AT_ONCE,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(woken.fetch_all(&self.pool).await?)
     }
 
     /// Fallback for lost wakes: wakes waiters of healthy endpoints, and deletes old failures, breakers and rates.
@@ -241,16 +239,15 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn wake_unblocked(&self, limit: i32) -> Result<Vec<Runnable>, StoreError> {
-        let woken = sqlx::query!(
+        let woken = sqlx::query_as!(
+            Runnable,
             r#"
             with woken as materialized (select id from longhaul_wake_unblocked($1) as woken (id))
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
             "#,
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(woken.fetch_all(&self.pool).await?)
     }
 
     /// A net below [`Self::wake_unblocked`]: wakes executions that are parked for a provider and in no line, of the
@@ -391,7 +388,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn reset_provider(&self, key: &ModelKey) -> Result<Vec<Runnable>, StoreError> {
-        let woken = sqlx::query!(
+        let woken = sqlx::query_as!(
+            Runnable,
             r#"
             with woken as materialized (select id from longhaul_reset_provider($1, $2, $3) as woken (id))
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
@@ -399,9 +397,7 @@ impl Store {
             key.provider,
             key.model,
             key.key,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(woken.fetch_all(&self.pool).await?)
     }
 }

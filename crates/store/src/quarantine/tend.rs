@@ -140,17 +140,16 @@ impl Store {
         }
         let (Some(held), Some(key)) = (of.held_id, &of.held_serve_key) else { return Ok(None) };
         let key = self.serve_key_without(&ServeKey(key.clone()), &of.died_builds).await?;
-        let row = sqlx::query_file!(
+        let woken = sqlx::query_file_as!(
+            Runnable,
             "src/sql/wake_canary.sql",
             held,
             of.tenant_id,
             of.definition_version_id,
             of.agent_version_id,
             key.0,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(row.map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }))
+        );
+        Ok(woken.fetch_optional(&self.pool).await?)
     }
 
     /// Releases the next portion of every group whose canary has passed.
@@ -207,8 +206,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn wake_unheld(&self, limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query_file!("src/sql/wake_unheld.sql", limit).fetch_all(&self.pool).await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        Ok(sqlx::query_file_as!(Runnable, "src/sql/wake_unheld.sql", limit).fetch_all(&self.pool).await?)
     }
 
     /// Deletes groups that hold back nothing and have nothing to release.

@@ -250,16 +250,13 @@ impl Advance<'_> {
     async fn oldest_queued(&mut self) -> Result<Option<(FiringKind, DateTime<Utc>)>, StoreError> {
         let waiting = sqlx::query!(
             r#"
-            select tick, kind from schedule_firings where schedule_id = $1 and state = 'queued' order by tick limit 1
+            select tick, kind as "kind: FiringKind" from schedule_firings where schedule_id = $1 and state = 'queued' order by tick limit 1
             "#,
             self.schedule.id.0,
         )
         .fetch_optional(&mut *self.connection)
         .await?;
-        let Some(waiting) = waiting else { return Ok(None) };
-        let kind = FiringKind::parse(&waiting.kind);
-        let kind = kind.ok_or_else(|| StoreError::Corrupt(format!("kind `{}` is unknown", waiting.kind)))?;
-        Ok(Some((kind, waiting.tick)))
+        Ok(waiting.map(|waiting| (waiting.kind, waiting.tick)))
     }
 
     /// Fires the tick that has come, if one has.

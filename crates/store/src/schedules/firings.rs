@@ -63,9 +63,11 @@ impl Store {
         before: Option<DateTime<Utc>>,
         limit: i64,
     ) -> Result<Vec<Firing>, StoreError> {
-        let rows = sqlx::query!(
+        let firings = sqlx::query_as!(
+            Firing,
             r#"
-            select f.tick, f.kind, f.first_tick, f.state, f.reason, f.execution_id, f.fired_at,
+            select f.tick, f.kind as "kind: _", f.first_tick, f.state as "state: _", f.reason as "reason: _",
+                f.execution_id as "execution: _", f.fired_at,
                 coalesce(f.status, e.status::text) as status, coalesce(f.failure_code, e.failure_code) as failure_code
             from schedule_firings f left join executions e on e.id = f.execution_id
             where f.schedule_id = $1 and ($2::timestamptz is null or f.tick < $2)
@@ -75,29 +77,8 @@ impl Store {
             schedule.0,
             before,
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let unknown = |what: &str| StoreError::Corrupt(format!("`{what}` of a firing is unknown"));
-        rows.into_iter()
-            .map(|row| {
-                Ok(Firing {
-                    tick: row.tick,
-                    kind: FiringKind::parse(&row.kind).ok_or_else(|| unknown(&row.kind))?,
-                    first_tick: row.first_tick,
-                    state: FiringState::parse(&row.state).ok_or_else(|| unknown(&row.state))?,
-                    reason: row
-                        .reason
-                        .as_deref()
-                        .map(|why| NotStarted::parse(why).ok_or_else(|| unknown(why)))
-                        .transpose()?,
-                    execution: row.execution_id.map(ExecutionId),
-                    fired_at: row.fired_at,
-                    status: row.status,
-                    failure_code: row.failure_code,
-                })
-            })
-            .collect()
+        );
+        Ok(firings.fetch_all(&self.pool).await?)
     }
 
     /// Deletes up to `limit` firings that are over, older than 90 days, and returns their number.

@@ -61,7 +61,8 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let queued = sqlx::query!(
+        let queued_messages = sqlx::query_as!(
+            QueuedMessage,
             r#"
             select t.session_id, t.execution_id
             from session_turns t join executions e on e.id = t.execution_id
@@ -74,13 +75,6 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let queued_messages = queued
-            .into_iter()
-            .map(|row| QueuedMessage {
-                session_id: SessionId(row.session_id),
-                execution_id: ExecutionId(row.execution_id),
-            })
-            .collect();
         Ok(Holdings { webhooks, schedules, queued_messages })
     }
 }

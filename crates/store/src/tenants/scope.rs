@@ -67,20 +67,13 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn find_tenants(&self, org_id: &str, group_id: Option<&str>) -> Result<Vec<Tenant>, StoreError> {
-        let rows = sqlx::query!(
+        let tenants = sqlx::query_as!(
+            Tenant,
             "select id, org_id, nullif(group_id, '') as group_id, created_at from tenants \
              where org_id = $1 and ($2::text is null or group_id = $2) order by group_id limit 1000",
             org_id,
             group_id,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let tenants = rows.into_iter().map(|row| Tenant {
-            id: TenantId(row.id),
-            org_id: row.org_id,
-            group_id: row.group_id,
-            created_at: row.created_at,
-        });
-        Ok(tenants.collect())
+        );
+        Ok(tenants.fetch_all(&self.pool).await?)
     }
 }

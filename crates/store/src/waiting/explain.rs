@@ -15,12 +15,12 @@ const LIST_CAP: i64 = 20;
 /// Columns that every explanation needs.
 pub(super) struct Row {
     pub(super) tenant_id: Uuid,
-    pub(super) status: String,
-    pub(super) wait_reason: Option<String>,
+    pub(super) status: ExecutionStatus,
+    pub(super) wait_reason: Option<WaitReason>,
     pub(super) wait_until: Option<DateTime<Utc>>,
     pub(super) deadline_at: DateTime<Utc>,
     pub(super) failure_code: Option<String>,
-    pub(super) worker_id: Option<Uuid>,
+    pub(super) worker_id: Option<WorkerId>,
     pub(super) queue: String,
     pub(super) serve_key: String,
     pub(super) lane: i16,
@@ -49,19 +49,16 @@ impl Row {
 
 impl Waiting {
     /// State of an execution, without the parts that depend on the wait reason.
-    fn of(row: &Row) -> Result<Self, StoreError> {
-        let corrupt = |what: &str| StoreError::Corrupt(format!("unknown {what}"));
-        let reason = row.wait_reason.as_deref();
-        let reason = reason.map(|name| WaitReason::parse(name).ok_or_else(|| corrupt("wait reason"))).transpose()?;
-        Ok(Self {
-            status: ExecutionStatus::parse(&row.status).ok_or_else(|| corrupt("status"))?,
-            reason,
+    fn of(row: &Row) -> Self {
+        Self {
+            status: row.status,
+            reason: row.wait_reason,
             since: row.since,
             until: row.wait_until,
             deadline_at: row.deadline_at,
             failure_code: row.failure_code.clone(),
             failure: None,
-            worker: row.worker_id.map(WorkerId),
+            worker: row.worker_id,
             starting: Vec::new(),
             queue: row.queue.clone(),
             definition_key: row.definition_key.clone(),
@@ -78,7 +75,7 @@ impl Waiting {
             turn: None,
             holding: None,
             estimate: Estimate::none("it does not wait"),
-        })
+        }
     }
 }
 
@@ -89,7 +86,7 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn explain_waiting(&self, reach: &TenantScope, id: ExecutionId) -> Result<Option<Waiting>, StoreError> {
         let Some(row) = self.waiting_row(reach, id).await? else { return Ok(None) };
-        let mut waiting = Waiting::of(&row)?;
+        let mut waiting = Waiting::of(&row);
         match waiting.reason {
             None if waiting.status == ExecutionStatus::Failed => waiting.failure = self.failure_words(id).await?,
             None => waiting.starting = self.starting_servers(id).await?,
@@ -158,8 +155,8 @@ impl Store {
         Ok(sqlx::query_as!(
             Row,
             r#"
-            select e.tenant_id, e.status::text as "status!", e.wait_reason, e.wait_until, e.deadline_at, e.failure_code, e.worker_id,
-                e.queue, e.serve_key, e.lane, e.definition_key, v.version as "version?", e.open_children, e.slot_keys,
+            select e.tenant_id, e.status::text as "status!: _", e.wait_reason as "wait_reason: _", e.wait_until, e.deadline_at,
+                e.failure_code, e.worker_id as "worker_id: _", e.queue, e.serve_key, e.lane, e.definition_key, v.version as "version?", e.open_children, e.slot_keys,
                 (e.started_at is null) as "is_new!", longhaul_claim_rank(e.created_at, e.priority) as "rank!",
                 longhaul_now() as "now!",
                 coalesce(e.finished_at, (
@@ -251,7 +248,8 @@ impl Store {
     }
 
     async fn some_children(&self, id: ExecutionId) -> Result<Vec<OpenChild>, StoreError> {
-        let rows = sqlx::query!(
+        let children = sqlx::query_as!(
+            OpenChild,
             r#"
             select id, status::text as "status!", wait_reason from executions
             where parent_id = $1 and finished_at is null
@@ -260,15 +258,8 @@ impl Store {
             "#,
             id.0,
             LIST_CAP,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let child = rows.into_iter().map(|row| OpenChild {
-            id: ExecutionId(row.id),
-            status: row.status,
-            wait_reason: row.wait_reason,
-        });
-        Ok(child.collect())
+        );
+        Ok(children.fetch_all(&self.pool).await?)
     }
 
     async fn last_failure(&self, id: ExecutionId) -> Result<Option<LastFailure>, StoreError> {

@@ -175,7 +175,8 @@ impl Store {
 
     /// Wakes executions that wait for deleted limits.
     async fn wake_unlimited(&self, keys: &[String], limit: i64) -> Result<Vec<Runnable>, StoreError> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            Runnable,
             r#"
             with freed as materialized (
                 select e.id, e.event_seq
@@ -201,10 +202,8 @@ impl Store {
             "#,
             limit,
             keys,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        );
+        Ok(rows.fetch_all(&self.pool).await?)
     }
 
     /// The next lines in the order of their keys.

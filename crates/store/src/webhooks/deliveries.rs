@@ -58,17 +58,21 @@ impl Store {
         before: Option<Uuid>,
         limit: i64,
     ) -> Result<Vec<Delivery>, StoreError> {
-        let rows = sqlx::query!(
+        let deliveries = sqlx::query_as!(
+            Delivery,
             r#"
-            select d.id, d.type as event, d.execution_id, d.request_id, d.occurred_at, d.attempts, d.next_at,
-                d.delivered_at, d.attempted_at, d.status, d.error
+            select d.id, d.type as event, d.execution_id as "execution: _", d.request_id as request, d.occurred_at,
+                s.state as "state!: _", d.attempts, d.next_at, d.delivered_at, d.attempted_at, d.status, d.error
             from webhook_endpoints w join webhook_deliveries d on d.endpoint_id = w.id
-            where w.id = $1 and w.tenant_id = $2 and ($4::uuid is null or d.id < $4)
-                and ($3::text is null or $3 = case
+            cross join lateral (
+                select case
                     when d.next_at is not null then 'waiting'
                     when d.delivered_at is not null then 'delivered'
                     else 'failed'
-                end)
+                end as state
+            ) s
+            where w.id = $1 and w.tenant_id = $2 and ($4::uuid is null or d.id < $4)
+                and ($3::text is null or $3 = s.state)
             order by d.id desc
             limit $5
             "#,
@@ -77,30 +81,8 @@ impl Store {
             state.map(DeliveryState::as_str),
             before,
             limit,
-        )
-        .fetch_all(&mut *begin_list(&self.pool).await?)
-        .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| Delivery {
-                id: row.id,
-                event: row.event,
-                execution: row.execution_id.map(ExecutionId),
-                request: row.request_id,
-                occurred_at: row.occurred_at,
-                state: match (row.next_at, row.delivered_at) {
-                    (Some(_), _) => DeliveryState::Waiting,
-                    (None, Some(_)) => DeliveryState::Delivered,
-                    (None, None) => DeliveryState::Failed,
-                },
-                attempts: row.attempts,
-                next_at: row.next_at,
-                delivered_at: row.delivered_at,
-                attempted_at: row.attempted_at,
-                status: row.status,
-                error: row.error,
-            })
-            .collect())
+        );
+        Ok(deliveries.fetch_all(&mut *begin_list(&self.pool).await?).await?)
     }
 
     /// Stores an event of the type [`EventType::Test`] for an endpoint. Returns its id, or `None` if the tenant has no

@@ -126,9 +126,10 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn due_deliveries(&self, lane: &Lane, under_way: &[Uuid], most: usize) -> Result<Vec<Due>, StoreError> {
-        let rows = sqlx::query!(
+        let due = sqlx::query_as!(
+            Due,
             r#"
-            select id, type as event, execution_id, request_id, occurred_at
+            select id, type as event, execution_id as "execution: _", request_id as request, occurred_at
             from webhook_deliveries
             where endpoint_id = $1 and next_at <= longhaul_now() and id <> all ($3)
             order by next_at
@@ -137,19 +138,8 @@ impl Store {
             lane.endpoint,
             i64::try_from(most).unwrap_or(i64::MAX),
             under_way,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| Due {
-                id: row.id,
-                event: row.event,
-                execution: row.execution_id.map(ExecutionId),
-                request: row.request_id,
-                occurred_at: row.occurred_at,
-            })
-            .collect())
+        );
+        Ok(due.fetch_all(&self.pool).await?)
     }
 
     /// Stores attempts, and holds the lane for `hold` from now. The endpoint is disabled if it answered 410, or nothing
