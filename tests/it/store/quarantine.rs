@@ -181,7 +181,7 @@ async fn killing_canary_shuts_group_until_another_build() {
     assert!(tend(&world).await.runnable.is_empty());
     for &id in &ids[1..] {
         assert_eq!(only_retry(&world, id).await, None);
-        let group = record(&world, id).await.group.unwrap();
+        let group = record(&world, id).await.group().unwrap();
         assert_eq!(group.died_builds, ["broken", "broken-too"]);
         assert_eq!((group.state.as_str(), group.canary), ("shut", None));
     }
@@ -198,7 +198,7 @@ async fn killing_canary_shuts_group_until_another_build() {
     let claimed = third.claim(1).await;
     third.die().await;
     world.store.reap(10).await.unwrap();
-    assert_eq!(record(&world, claimed[0].id).await.group.unwrap().state, "shut");
+    assert_eq!(record(&world, claimed[0].id).await.group().unwrap().state, "shut");
     world.check().await;
 }
 

@@ -35,8 +35,10 @@ pub struct Quarantined {
     /// Retry that released it.
     pub released_as: Option<ExecutionId>,
     pub released_at: Option<DateTime<Utc>>,
-    /// Group with which it waits.
-    pub group: Option<Group>,
+    group_state: Option<String>,
+    died_builds: Option<Vec<String>>,
+    canary: Option<ExecutionId>,
+    held_since: Option<DateTime<Utc>>,
 }
 
 /// A group of quarantined executions: those of one tenant that run the same definition and agent version.
@@ -60,55 +62,16 @@ pub struct Holding {
     pub quarantined: i64,
 }
 
-struct Row {
-    execution_id: Uuid,
-    tenant_id: Uuid,
-    definition_key: String,
-    version: Option<i32>,
-    agent_key: String,
-    queue: String,
-    quarantined_at: DateTime<Utc>,
-    deadline_at: DateTime<Utc>,
-    is_child: bool,
-    deaths: Value,
-    last_step: Option<Value>,
-    phase: String,
-    memory_bytes: Option<i64>,
-    state: String,
-    released_as: Option<Uuid>,
-    released_at: Option<DateTime<Utc>>,
-    group_state: Option<String>,
-    died_builds: Option<Vec<String>>,
-    canary: Option<Uuid>,
-    held_since: Option<DateTime<Utc>>,
-}
-
-impl From<Row> for Quarantined {
-    fn from(row: Row) -> Self {
-        Self {
-            id: ExecutionId(row.execution_id),
-            tenant_id: TenantId(row.tenant_id),
-            definition_key: row.definition_key,
-            definition_version: row.version,
-            agent_key: row.agent_key,
-            queue: row.queue,
-            quarantined_at: row.quarantined_at,
-            deadline_at: row.deadline_at,
-            is_child: row.is_child,
-            deaths: row.deaths,
-            last_step: row.last_step,
-            phase: row.phase,
-            memory_bytes: row.memory_bytes,
-            state: row.state,
-            released_as: row.released_as.map(ExecutionId),
-            released_at: row.released_at,
-            group: row.group_state.map(|state| Group {
-                state,
-                died_builds: row.died_builds.unwrap_or_default(),
-                canary: row.canary.map(ExecutionId),
-                held_since: row.held_since,
-            }),
-        }
+impl Quarantined {
+    /// Group with which it waits.
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        self.group_state.clone().map(|state| Group {
+            state,
+            died_builds: self.died_builds.clone().unwrap_or_default(),
+            canary: self.canary,
+            held_since: self.held_since,
+        })
     }
 }
 
@@ -150,7 +113,7 @@ impl Store {
     ) -> Result<Vec<Quarantined>, StoreError> {
         let tenants = reach.ids();
         let query = sqlx::query_file_as!(
-            Row,
+            Quarantined,
             "src/sql/quarantined.sql",
             tenants.as_deref(),
             id.map(|id| id.0),
@@ -158,11 +121,10 @@ impl Store {
             after,
             limit,
         );
-        let rows = match id {
+        Ok(match id {
             Some(_) => query.fetch_all(&self.pool).await?,
             None => query.fetch_all(&mut *begin_list(&self.pool).await?).await?,
-        };
-        Ok(rows.into_iter().map(Quarantined::from).collect())
+        })
     }
 
     /// Reason why an execution that was never started is held back; `None` if its group is not (any more).

@@ -66,7 +66,7 @@ impl Store {
         }
         // Another request was faster.
         let again = self.find_quarantined(reach, id).await?;
-        let canary = again.as_ref().and_then(|found| found.group.as_ref()?.canary);
+        let canary = again.as_ref().and_then(|found| found.group()?.canary);
         Ok(match again.as_ref().and_then(refusal).or(canary.map(Refused::CanaryRuns)) {
             Some(refused) => Released::Refused(refused),
             None => Released::NotFound,

@@ -1,7 +1,7 @@
 //! API keys: `lh_<8 of prefix>_<40 of secret>`. The database stores an HMAC under a pepper kept outside of it, so
 //! a stolen table opens nothing and cannot be searched by guessing.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit, Mac};
@@ -9,7 +9,6 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 use subtle::ConstantTimeEq;
-use uuid::Uuid;
 
 use super::audit_log::ActorKind;
 use crate::{Store, StoreError};
@@ -133,7 +132,7 @@ pub struct ApiKey {
     pub name: String,
     /// First characters of the key.
     pub prefix: String,
-    pub scopes: Vec<Scope>,
+    pub scopes: KeyScopes,
     pub state: KeyState,
     pub created_at: DateTime<Utc>,
     pub expires_at: Option<DateTime<Utc>>,
@@ -146,6 +145,24 @@ pub struct ApiKey {
     pub sessions_ended_at: Option<DateTime<Utc>>,
     /// A person for an account, which is a key without a secret.
     pub actor: ActorKind,
+}
+
+/// Scopes of a stored key. Those of a newer release are ignored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyScopes(Vec<Scope>);
+
+impl From<Vec<String>> for KeyScopes {
+    fn from(names: Vec<String>) -> Self {
+        Self(names.iter().filter_map(|name| Scope::parse(name)).collect())
+    }
+}
+
+impl Deref for KeyScopes {
+    type Target = [Scope];
+
+    fn deref(&self) -> &[Scope] {
+        &self.0
+    }
 }
 
 /// State of a key.
@@ -194,16 +211,16 @@ fn random_base62(count: usize) -> Result<String, StoreError> {
 macro_rules! select_keys {
     ($condition:literal, $($bind:expr),+ $(,)?) => {
         sqlx::query_as!(
-            $crate::tenants::api_keys::KeyRow,
+            $crate::tenants::api_keys::ApiKey,
             r#"
             select k.id, k.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, k.name, k.prefix, k.scopes,
                 case
                     when k.revoked_at is not null then 'revoked'
                     when k.expires_at <= longhaul_now() then 'expired'
                     else 'active'
-                end as "state!",
-                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by, k.sessions_ended_at,
-                k.is_account
+                end as "state!: _",
+                k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.replaced_by as "replaced_by: _",
+                k.sessions_ended_at, case when k.is_account then 'person' else 'key' end as "actor!: _"
             from api_keys k join tenants t on t.id = k.tenant_id
             "# + $condition,
             $($bind),+
@@ -218,8 +235,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn find_api_key(&self, hash: &[u8]) -> Result<Option<ApiKey>, StoreError> {
-        let row = select_keys!("where k.hash = $1", hash).fetch_optional(&self.pool).await?;
-        Ok(row.map(ApiKey::from))
+        Ok(select_keys!("where k.hash = $1", hash).fetch_optional(&self.pool).await?)
     }
 
     /// Ends every session of the page that was signed in with the key of that hash, if the session that
@@ -238,48 +254,6 @@ impl Store {
         .execute(&self.pool)
         .await?;
         Ok(())
-    }
-}
-
-pub(super) struct KeyRow {
-    pub(super) id: Uuid,
-    pub(super) tenant_id: Uuid,
-    pub(super) org_id: String,
-    pub(super) group_id: Option<String>,
-    pub(super) name: String,
-    pub(super) prefix: String,
-    pub(super) scopes: Vec<String>,
-    pub(super) state: String,
-    pub(super) created_at: DateTime<Utc>,
-    pub(super) expires_at: Option<DateTime<Utc>>,
-    pub(super) revoked_at: Option<DateTime<Utc>>,
-    pub(super) last_used_at: Option<DateTime<Utc>>,
-    pub(super) replaced_by: Option<Uuid>,
-    pub(super) sessions_ended_at: Option<DateTime<Utc>>,
-    pub(super) is_account: bool,
-}
-
-impl From<KeyRow> for ApiKey {
-    fn from(row: KeyRow) -> Self {
-        Self {
-            id: ApiKeyId(row.id),
-            tenant_id: TenantId(row.tenant_id),
-            org_id: row.org_id,
-            group_id: row.group_id,
-            name: row.name,
-            prefix: row.prefix,
-            // Scopes of a newer version are ignored.
-            scopes: row.scopes.iter().filter_map(|name| Scope::parse(name)).collect(),
-            // A state that is not known admits nothing.
-            state: KeyState::parse(&row.state).unwrap_or(KeyState::Revoked),
-            created_at: row.created_at,
-            expires_at: row.expires_at,
-            revoked_at: row.revoked_at,
-            last_used_at: row.last_used_at,
-            replaced_by: row.replaced_by.map(ApiKeyId),
-            sessions_ended_at: row.sessions_ended_at,
-            actor: if row.is_account { ActorKind::Person } else { ActorKind::Key },
-        }
     }
 }
 

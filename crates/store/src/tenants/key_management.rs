@@ -152,7 +152,7 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<ApiKey>, StoreError> {
         let tenants = reach.ids();
-        let rows = select_keys!(
+        let keys = select_keys!(
             r#"
             where ($1::uuid[] is null or k.tenant_id = any ($1)) and not k.is_account and (
                 $2::uuid is null
@@ -164,10 +164,8 @@ impl Store {
             tenants.as_deref(),
             after,
             limit,
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(ApiKey::from).collect())
+        );
+        Ok(keys.fetch_all(&self.pool).await?)
     }
 
     /// The key or account of these tenants with that id.
@@ -176,14 +174,12 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn find_key_of(&self, reach: &TenantScope, id: ApiKeyId) -> Result<Option<ApiKey>, StoreError> {
         let tenants = reach.ids();
-        let row = select_keys!(
+        let key = select_keys!(
             "where k.id = $2 and ($1::uuid[] is null or k.tenant_id = any ($1))",
             tenants.as_deref(),
             id.0,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(row.map(ApiKey::from))
+        );
+        Ok(key.fetch_optional(&self.pool).await?)
     }
 
     /// Revokes a key, if it was not revoked before; API processes honour it within 10 s. Returns its hash, or `None` if

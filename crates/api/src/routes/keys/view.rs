@@ -41,7 +41,7 @@ impl From<ApiKey> for KeyView {
             group_id: key.group_id,
             name: key.name,
             prefix: key.prefix,
-            scopes: key.scopes.into_iter().map(|scope| scope.as_str()).collect(),
+            scopes: key.scopes.iter().map(|scope| scope.as_str()).collect(),
             created_at: key.created_at,
             expires_at: key.expires_at,
             revoked_at: key.revoked_at,

@@ -70,6 +70,7 @@ pub(crate) struct QuarantinedView {
 
 impl From<Quarantined> for QuarantinedView {
     fn from(of: Quarantined) -> Self {
+        let group = of.group().map(GroupView::from);
         Self {
             execution_id: of.id.to_string(),
             definition: of.definition_key,
@@ -86,7 +87,7 @@ impl From<Quarantined> for QuarantinedView {
             deaths: of.deaths,
             released_as: of.released_as.map(|id| id.to_string()),
             released_at: of.released_at,
-            group: of.group.map(GroupView::from),
+            group,
         }
     }
 }
