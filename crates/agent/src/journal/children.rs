@@ -162,7 +162,7 @@ impl Writer {
             queue: self.scope.queue.clone(),
             // The child's trace hangs from the attempt that starts it.
             traceparent: trace::current_traceparent(),
-            // Its root's is its own.
+            // A child spends the budget of its root.
             budget: None,
             overrides: Some(overrides.to_owned()),
             ..NewExecution::of(id, self.scope.tenant, pinned, input)

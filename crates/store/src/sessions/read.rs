@@ -178,7 +178,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// What the session does.
+    /// State of the session: its execution's, if one has the turn.
     #[must_use]
     pub fn state(&self) -> SessionState {
         match (self.running, self.wait_reason) {
