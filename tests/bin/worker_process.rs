@@ -8,11 +8,9 @@ mod tools;
 use std::{io::Read as _, time::Duration};
 
 use async_trait::async_trait;
+use longhaul_config::{Config, Sources};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
-use longhaul_shared::{
-    config::{Config, Sources},
-    telemetry,
-};
+use longhaul_telemetry as telemetry;
 use longhaul_worker::WorkerBuilder;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_shared::telemetry::metrics::{Kind, METRICS};
+use longhaul_telemetry::metrics::{Kind, METRICS};
 use regex::Regex;
 
 const RECORDING: &str = include_str!("../../deploy/prometheus/recording.yml");

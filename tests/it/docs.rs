@@ -7,14 +7,12 @@ use std::{
 };
 
 use longhaul_contract::ExecCode;
+use longhaul_domain::{ExecutionStatus, RetryCounters, RetryPolicy, WaitReason, status::Transition};
 use longhaul_sdk::{
     AgentSpec,
     failure::{FailureClass, FailureCode},
 };
-use longhaul_shared::{
-    domain::{ExecutionStatus, RetryCounters, RetryPolicy, WaitReason, status::Transition},
-    telemetry::metrics::METRICS,
-};
+use longhaul_telemetry::metrics::METRICS;
 
 /// The default policy's delays for a class, in seconds.
 fn delays(class: FailureClass) -> Vec<String> {
@@ -227,7 +225,7 @@ fn yaml_reference_and_schema_are_those_of_the_code() {
 
 #[test]
 fn schema_accepts_what_apply_reads_and_refuses_typos() {
-    use longhaul_shared::json_schema::report::{compile, violations};
+    use longhaul_guards::json_schema::report::{compile, violations};
     let schema = compile(&longhaul_cli::commands::schema::schema()).unwrap();
     let agent = serde_json::json!({"key": "a", "name": "A", "prompts": {"conversation": "You help."}});
     let definition = serde_json::json!({"key": "d", "name": "D", "agent_key": "a"});

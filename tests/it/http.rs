@@ -1,7 +1,7 @@
 //! Behaviour of every HTTP client of the product.
 
 use axum::{Router, http::HeaderMap, response::Redirect, routing::get};
-use longhaul_shared::http::{HttpOptions, client};
+use longhaul_guards::http::{HttpOptions, client};
 
 use crate::support::{
     hello::Hello,

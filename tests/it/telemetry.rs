@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
-use longhaul_shared::telemetry::{
-    self, LogFormat, TelemetryOptions, metrics,
+use longhaul_telemetry as telemetry;
+use longhaul_telemetry::{
+    LogFormat, TelemetryOptions, metrics,
     trace::{current_traceparent, set_parent},
 };
 use tracing::{dispatcher::with_default, info_span};

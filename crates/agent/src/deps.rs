@@ -3,14 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use longhaul_browser::Browsers;
+use longhaul_config::{BudgetConfig, McpConfig};
+use longhaul_domain::Prices;
 use longhaul_files::Files;
 use longhaul_llm::{health::Health, registry::Models};
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::context::ContextProvider;
-use longhaul_shared::{
-    config::{BudgetConfig, McpConfig},
-    domain::Prices,
-};
 use longhaul_store::Store;
 use longhaul_tools::ToolSources;
 

@@ -39,9 +39,9 @@ pub use sub_agents::slots::SubAgentSlots;
 pub use workspace::sandbox::SandboxClient;
 
 use calls::policy::Policy;
+use longhaul_domain::{RetryPolicy, ToolCall, redaction::Secrets};
 use longhaul_llm::{Message, health::Route};
 use longhaul_sdk::{AgentConfig, Failure};
-use longhaul_shared::domain::{RetryPolicy, ToolCall, redaction::Secrets};
 use longhaul_store::catalogue::skills::PinnedSkill;
 use longhaul_tools::Toolbox;
 use prepare::{profile::Profile, tool_list::ToolList};

@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 /// A named point of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,8 +1,8 @@
 //! A call that nothing blocks any more, the decisions about it, and the answer to one that did not run.
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::{CallError, CallErrorKind, ToolCall, WaitReason, noted::NotedCall};
 use longhaul_sdk::Failure;
-use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall, WaitReason, noted::NotedCall};
 use longhaul_store::history::journal::Hash;
 use longhaul_tools::{CallOutcome, Toolbox};
 use serde_json::Value;

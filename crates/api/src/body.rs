@@ -13,8 +13,10 @@ use axum::{
     http::{HeaderMap, header},
 };
 use bytes::Bytes;
+use longhaul_guards::cpu_lane::CpuLane;
+use longhaul_guards::json_schema::Schema;
 use longhaul_sdk::{json_pointer, spec::SkillSpec};
-use longhaul_shared::{cpu_lane::CpuLane, json_schema::Schema, nearest::nearest};
+use longhaul_shared::nearest::nearest;
 use parking_lot::RwLock;
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde::{

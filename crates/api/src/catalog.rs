@@ -5,14 +5,12 @@
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
-use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
-use longhaul_shared::{
-    domain::{
-        AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
-        requirements::{BROWSER_TOOLS, CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
-    },
-    json_schema::Schema,
+use longhaul_domain::{
+    AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
+    requirements::{BROWSER_TOOLS, CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
 };
+use longhaul_guards::json_schema::Schema;
+use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
 use longhaul_store::{
     Store,
     catalogue::{

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::{StoreError, tenants::api_keys::Scope};
 
 pub(crate) use crate::problem::{Problem, Violation};

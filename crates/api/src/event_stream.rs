@@ -9,16 +9,14 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_fairness::{FairShare, Share};
 use longhaul_queue::hints::{Look, LookSubscriber, TextDelta};
-use longhaul_shared::{
-    domain::{ExecutionId, TenantId},
-    telemetry::metrics,
-};
 use longhaul_store::{
     Store,
     history::events::{Cursor, Event},
 };
+use longhaul_telemetry::metrics;
 use tokio::{
     sync::{broadcast, mpsc},
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
@@ -358,10 +356,10 @@ mod tests {
 
     #[tokio::test]
     async fn metric_counts_the_open_streams() {
-        use longhaul_shared::telemetry::{LogFormat, TelemetryOptions};
         use longhaul_store::StoreOptions;
+        use longhaul_telemetry::{LogFormat, TelemetryOptions};
         let options = TelemetryOptions { log_format: LogFormat::Json, log_filter: "off".into(), otlp_endpoint: None };
-        let _telemetry = longhaul_shared::telemetry::build(&options, "test").unwrap();
+        let _telemetry = longhaul_telemetry::build(&options, "test").unwrap();
         let shown = || {
             let text = metrics::render();
             let line = text.lines().find_map(|line| line.strip_prefix("longhaul_events_streams_open "));

@@ -8,8 +8,9 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Datelike, Utc};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{json_pointer, numbers};
-use longhaul_shared::{domain::ExecutionId, nearest::nearest};
+use longhaul_shared::nearest::nearest;
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_store::tenants::scope::TenantScope;
 use serde::de::DeserializeOwned;

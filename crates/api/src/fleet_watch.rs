@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use longhaul_shared::telemetry::metrics::{self, QueueBacklog};
 use longhaul_store::{
     Store, StoreError,
     fleet::demand::{Demand, MAX_DUE},
 };
+use longhaul_telemetry::metrics::{self, QueueBacklog};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 

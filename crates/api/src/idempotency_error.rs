@@ -1,7 +1,7 @@
 //! Errors of an `Idempotency-Key`. Each is a conflict.
 
 use axum::http::StatusCode;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use strum::{AsRefStr, VariantNames};
 
 use crate::error::AreaError;

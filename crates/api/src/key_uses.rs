@@ -1,7 +1,7 @@
 //! Notes the last use of keys, off the path of requests.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::ApiKeyId;
+use longhaul_domain::ApiKeyId;
 use longhaul_store::{Store, tenants::api_keys::ApiKey};
 use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -10,7 +10,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use longhaul_shared::telemetry::{metrics, trace};
+use longhaul_telemetry::{metrics, trace};
 use tokio::time::Instant;
 use tracing::Instrument;
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! Settings of the API.
 
+use longhaul_config::McpConfig;
 use longhaul_page::PageOptions;
-use longhaul_shared::config::McpConfig;
 
 use crate::routes::contract::options::ContractOptions;
 

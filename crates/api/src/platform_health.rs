@@ -7,11 +7,9 @@
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use longhaul_shared::{
-    http::{HttpOptions, client},
-    telemetry::metrics,
-};
+use longhaul_guards::http::{HttpOptions, client};
 use longhaul_store::{Store, contract::platform::Probe};
+use longhaul_telemetry::metrics;
 use reqwest::Client;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::TenantId;
 use longhaul_fairness::{FairShare, Share};
-use longhaul_shared::domain::TenantId;
 use tokio::time::timeout;
 
 use crate::error::{ApiError, ApiResult};

@@ -4,15 +4,13 @@
 use std::sync::LazyLock;
 
 use longhaul_contract::catalogue::PlatformSpec;
+use longhaul_domain::requirements::{LOAD_SKILL, SEARCH_DATASET};
+use longhaul_guards::template::{self, Engine, Read};
 use longhaul_sdk::{
     json_pointer,
     spec::{AgentSpec, CallerToolSpec, ConcurrencySpec, DefinitionSpec, RESERVED_EXTRA, Runner, ToolRef},
 };
-use longhaul_shared::{
-    domain::requirements::{LOAD_SKILL, SEARCH_DATASET},
-    nearest::nearest,
-    template::{self, Engine, Read},
-};
+use longhaul_shared::nearest::nearest;
 use serde_json::Value;
 
 use crate::{

@@ -1,8 +1,8 @@
 //! Compiles JSON Schemas written by callers, and lists the violations of a value with their paths.
 
 use jsonschema::{ValidationError, error::ValidationErrorKind};
+use longhaul_guards::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
 use longhaul_sdk::json_pointer;
-use longhaul_shared::json_schema::{Listing, Patterns, Schema, TOO_LONG, Unchecked};
 use serde_json::Value;
 
 use crate::error::{ApiError, ApiResult, MAX_VIOLATIONS, Violation};

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use longhaul_shared::domain::SessionId;
+use longhaul_domain::SessionId;
 use longhaul_store::Store;
 use tokio::{
     sync::{mpsc, oneshot},

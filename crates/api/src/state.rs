@@ -2,11 +2,12 @@
 
 use std::{fmt, ops::Deref, sync::Arc};
 
+use longhaul_domain::Prices;
 use longhaul_files::Files;
+use longhaul_guards::guarded_client::GuardedClient;
 use longhaul_oidc::Provider;
 use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher, watch::QueueWatch};
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::{domain::Prices, guarded_client::GuardedClient};
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, history::erasure::Erased, sessions::SessionLimit,
     tenants::api_keys::Pepper,

@@ -1,7 +1,7 @@
 //! The W3C trace context under which an execution is submitted.
 
 use axum::http::HeaderMap;
-use longhaul_shared::telemetry::trace;
+use longhaul_telemetry::trace;
 
 /// The context of the request's span or, where this process exports no traces, the caller's header.
 pub(crate) fn traceparent_of(headers: &HeaderMap) -> Option<String> {

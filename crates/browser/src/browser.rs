@@ -2,8 +2,9 @@
 
 use std::{io, path::Path, sync::Arc};
 
+use longhaul_config::BrowserConfig;
+use longhaul_domain::TenantId;
 use longhaul_fairness::{FairShare, Share};
-use longhaul_shared::{config::BrowserConfig, domain::TenantId};
 use rustix::fs::{Access, access};
 use serde_json::{Value, json};
 use tokio::time::timeout;

@@ -7,8 +7,8 @@ use std::{
     time::Instant,
 };
 
+use longhaul_domain::{TenantId, cut};
 use longhaul_fairness::Share;
-use longhaul_shared::domain::{TenantId, cut};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 

@@ -10,8 +10,9 @@ use std::{
     time::Duration,
 };
 
+use longhaul_config::BrowserConfig;
+use longhaul_domain::TenantId;
 use longhaul_fairness::Share;
-use longhaul_shared::{config::BrowserConfig, domain::TenantId};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::domain::addresses::is_public;
+use longhaul_domain::addresses::is_public;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, lookup_host},
@@ -242,8 +242,8 @@ async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
 
 #[cfg(test)]
 mod tests {
+    use longhaul_domain::TenantId;
     use longhaul_fairness::FairShare;
-    use longhaul_shared::domain::TenantId;
     use uuid::Uuid;
 
     use super::*;

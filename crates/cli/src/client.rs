@@ -5,10 +5,8 @@ use std::{fmt, pin::Pin, time::Duration};
 
 use futures::{Stream, StreamExt};
 use longhaul_command::Exit;
-use longhaul_shared::{
-    config::{Config, ConfigError, reveal},
-    http::{HttpOptions, client},
-};
+use longhaul_config::{Config, ConfigError, reveal};
+use longhaul_guards::http::{HttpOptions, client};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,11 @@ use std::{future::Future, time::Duration};
 
 use anyhow::Context as _;
 use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, OidcProvider, PageOptions};
+use longhaul_config::{Config, WebSearchBackend};
 use longhaul_files::Files;
+use longhaul_guards::sealing::Sealer;
 use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
-use longhaul_shared::{
-    config::{Config, WebSearchBackend},
-    sealing::Sealer,
-};
 use longhaul_store::{Store, StoreError, StoreOptions, executions::submit::Submitter, tenants::api_keys::Pepper};
 use longhaul_webhooks::{Channels, WebhookOptions, email::Mailer};
 use longhaul_worker::WorkerBuilder;

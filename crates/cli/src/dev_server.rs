@@ -15,13 +15,11 @@ use std::{
 use anyhow::Context as _;
 use longhaul_api::{ApiOptions, PageOptions};
 use longhaul_command::env_file;
+use longhaul_config::{Config, ContractConfig, ProviderKind, Sources};
+use longhaul_domain::TenantId;
 use longhaul_embedded::{Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, preflight};
+use longhaul_guards::sealing::Sealer;
 use longhaul_llm::scripted;
-use longhaul_shared::{
-    config::{Config, ContractConfig, ProviderKind, Sources},
-    domain::TenantId,
-    sealing::Sealer,
-};
 use longhaul_store::{
     Store,
     tenants::api_keys::{ApiKey, KeyState, Pepper, Scope},

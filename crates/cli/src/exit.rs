@@ -1,10 +1,10 @@
 //! The exit code of an error.
 
 use longhaul_command::Exit;
+use longhaul_config::ConfigError;
 use longhaul_embedded::ServersError;
 #[cfg(target_os = "linux")]
 use longhaul_sandbox::StartError;
-use longhaul_shared::config::ConfigError;
 use serde_json::{Value, json};
 
 use crate::{client::ClientError, spec_file_error::SpecFileError};

@@ -3,11 +3,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use longhaul_shared::{
-    config::inherited_environment,
-    domain::{Offers, TenantId},
-    nearest::nearest,
-};
+use longhaul_config::inherited_environment;
+use longhaul_domain::{Offers, TenantId};
+use longhaul_shared::nearest::nearest;
 use longhaul_store::Store;
 
 use crate::{

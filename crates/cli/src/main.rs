@@ -20,7 +20,7 @@ use longhaul_cli::{
     exit,
 };
 use longhaul_command::{Context, EXIT_CODES, Exit, output, run};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 
 /// Longhaul runs LLM-agent executions to completion.
 #[derive(Debug, Parser)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ColorChoice;
-use longhaul_shared::config::{Config, ConfigError, Sources};
+use longhaul_config::{Config, ConfigError, Sources};
 use secrecy::ExposeSecret;
 
 use crate::{env_file, output};

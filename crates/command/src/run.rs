@@ -4,7 +4,8 @@
 
 use std::future::Future;
 
-use longhaul_shared::{config::Config, telemetry};
+use longhaul_config::Config;
+use longhaul_telemetry as telemetry;
 use tokio::runtime::Runtime;
 
 use crate::Exit;

@@ -1,7 +1,7 @@
 //! Calls listed in a record. Each is written once, when the call has ended, with the keys in the order of the
 //! contract. Retrieval calls are in `domain::retrieval`.
 
-use longhaul_shared::domain::noted::CallList;
+use longhaul_domain::noted::CallList;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 

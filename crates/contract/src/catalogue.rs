@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_domain::RuntimeProfile;
 use longhaul_sdk::tool::ToolEffect;
-use longhaul_shared::domain::RuntimeProfile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

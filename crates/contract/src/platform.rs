@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::named;
+use longhaul_domain::named;
 use schemars::JsonSchema;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};

@@ -2,7 +2,7 @@
 //! error.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use longhaul_shared::domain::{ExecutionStatus, RuntimeProfile, noted::CallList};
+use longhaul_domain::{ExecutionStatus, RuntimeProfile, noted::CallList};
 
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -1,11 +1,9 @@
 //! The data that makes an execution a contract execution: stored as `overrides.contract`, returned with every
 //! claim.
 
+use longhaul_domain::named;
+use longhaul_domain::{RuntimeProfile, retrieval::RetrievalRequest};
 use longhaul_sdk::{spec::AgentOverrides, tool::ToolEffect};
-use longhaul_shared::{
-    domain::{RuntimeProfile, retrieval::RetrievalRequest},
-    named,
-};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

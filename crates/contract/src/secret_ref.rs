@@ -1,6 +1,6 @@
 //! References to secrets in the configuration of a binding.
 
-use longhaul_shared::sealing::SEALED;
+use longhaul_guards::sealing::SEALED;
 use serde_json::{Map, Value};
 
 /// Replaces the texts in a configuration's `secret_refs` for which `change` returns a replacement.

@@ -1,6 +1,7 @@
 //! Status of an execution in the contract.
 
-use longhaul_shared::{domain::ExecutionStatus, named};
+use longhaul_domain::ExecutionStatus;
+use longhaul_domain::named;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};

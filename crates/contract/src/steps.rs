@@ -1,9 +1,9 @@
 //! The record's data in the steps of an execution: calls to list, and the requested model.
 //!
 //! A step's body is JSON text and may have the members of `StepBody` beside those of its kind
-//! (`longhaul_shared::domain::noted`).
+//! (`longhaul_domain::noted`).
 
-use longhaul_shared::domain::noted::{NotedCall, NotedModel};
+use longhaul_domain::noted::{NotedCall, NotedModel};
 use serde::Deserialize;
 
 use super::CallItem;
@@ -47,7 +47,7 @@ pub fn gather<'a>(bodies: impl IntoIterator<Item = &'a [u8]>) -> Gathered {
 mod tests {
     use super::*;
     use crate::ModelCall;
-    use longhaul_shared::domain::noted::{CallList, Noted};
+    use longhaul_domain::noted::{CallList, Noted};
 
     #[test]
     fn calls_keep_their_order_and_bytes() {

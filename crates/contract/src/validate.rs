@@ -2,11 +2,11 @@
 //!
 //! `null` counts as absent everywhere. Unknown fields are ignored.
 
-use longhaul_sdk::numbers;
-use longhaul_shared::domain::{
+use longhaul_domain::{
     RuntimeProfile,
     retrieval::{INVALID_RETRIEVAL_INPUT, INVALID_RETRIEVAL_MESSAGE, RetrievalRequest},
 };
+use longhaul_sdk::numbers;
 use serde_json::{Map, Value};
 
 use super::{Message, PlatformRuntime, messages::prompt_text};

@@ -10,16 +10,14 @@ pub mod memory;
 mod objects;
 
 use bytes::Bytes;
-use longhaul_shared::{
-    config::FilesConfig,
-    domain::{TenantId, message::FileRef},
-    telemetry::metrics::{self, FilePlace, FileRefusal},
-};
+use longhaul_config::FilesConfig;
+use longhaul_domain::{TenantId, message::FileRef};
 use longhaul_store::{
     Store, StoreError,
     database::retry::patiently,
     files::{BodyHash, BodyPlace, Content, NewBody, PutBody, hex_of},
 };
+use longhaul_telemetry::metrics::{self, FilePlace, FileRefusal};
 use sha2::{Digest, Sha256};
 
 use self::{

@@ -1,8 +1,9 @@
 //! The memory of a process for the bytes of files, shared between tenants: what does not fit waits.
 
 use bytes::Bytes;
+use longhaul_config::FilesConfig;
+use longhaul_domain::TenantId;
 use longhaul_fairness::{FairShare, Share};
-use longhaul_shared::{config::FilesConfig, domain::TenantId};
 
 /// Bytes of a body that is read without memory of its own. The number of connections bounds such bodies.
 pub const SMALL_BYTES: u64 = 64 * 1_024;

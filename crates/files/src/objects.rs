@@ -4,11 +4,10 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use longhaul_shared::{
-    config::{self, S3Config},
-    domain::TenantId,
-    http::{self, HttpOptions},
-};
+use longhaul_config as config;
+use longhaul_config::S3Config;
+use longhaul_domain::TenantId;
+use longhaul_guards::http::{self, HttpOptions};
 use object_store::{
     ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig,
     aws::AmazonS3Builder,

@@ -5,8 +5,8 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use base64::{display::Base64Display, engine::general_purpose::STANDARD};
 use bytes::Bytes;
+use longhaul_domain::message::{FileKind, FileRef};
 use longhaul_sdk::spec::{FileInput, ModelSpec};
-use longhaul_shared::domain::message::{FileKind, FileRef};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 

@@ -1,8 +1,8 @@
 //! The end of a reply, for every provider: detects empty, refused and truncated replies, and emits events of a
 //! whole reply.
 
+use longhaul_domain::ToolCall;
 use longhaul_queue::model_calls::StatedLimits;
-use longhaul_shared::domain::ToolCall;
 
 use super::{
     EventSink, FinishReason, Message, ModelError, ModelReply, NativeBlocks, ReplyEvent, Usage,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::{TenantId, ToolCall};
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_shared::domain::{TenantId, ToolCall};
 use serde_json::json;
 use uuid::Uuid;
 

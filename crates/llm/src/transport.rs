@@ -8,9 +8,9 @@ use std::{collections::BTreeMap, error::Error, iter, path::Path, sync::LazyLock}
 
 use bytes::Bytes;
 use http_body_util::Full;
+use longhaul_domain::TenantId;
 use longhaul_fairness::{FairShare, Share};
 use longhaul_queue::model_calls::StatedLimits;
-use longhaul_shared::domain::TenantId;
 use reqwest::{
     Body, Client, RequestBuilder, Response,
     header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
@@ -428,8 +428,8 @@ pub(super) fn base_url(text: &str) -> Result<Url, EndpointError> {
 
 #[cfg(test)]
 mod tests {
+    use longhaul_domain::TenantId;
     use longhaul_fairness::FairShare;
-    use longhaul_shared::domain::TenantId;
     use std::time::Duration;
 
     use futures::FutureExt;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+pub use longhaul_domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
+use longhaul_domain::{TenantId, ToolCall};
 use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::{ToolSpec, spec::ModelSpec};
-pub use longhaul_shared::domain::message::{FileRef, Message, NativeBlocks, NativeFormat, Part, estimate_tokens};
-use longhaul_shared::domain::{TenantId, ToolCall};
 use serde::{Deserialize, Serialize};
 
 use crate::files::RequestFiles;

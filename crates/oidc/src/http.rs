@@ -2,7 +2,7 @@
 
 use std::{io, pin::Pin, time::Duration};
 
-use longhaul_shared::http::{HttpOptions, client};
+use longhaul_guards::http::{HttpOptions, client};
 use openidconnect::{AsyncHttpClient, HttpRequest, HttpResponse};
 use tokio::sync::Semaphore;
 

@@ -1,9 +1,7 @@
 //! A person, from the claims of a provider.
 
-use longhaul_shared::{
-    config::OidcOptions,
-    domain::{Role, cut},
-};
+use longhaul_config::OidcOptions;
+use longhaul_domain::{Role, cut};
 use serde_json::Value;
 
 use crate::error::SignInError;
@@ -80,7 +78,7 @@ fn is_plain(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::config::OidcRoles;
+    use longhaul_config::OidcRoles;
     use serde_json::json;
 
     use super::*;

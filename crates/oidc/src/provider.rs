@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::config::OidcOptions;
+use longhaul_config::OidcOptions;
 use openidconnect::{
     AccessTokenHash, AuthorizationCode, ClaimsVerificationError, Client, ClientId, ClientSecret, CsrfToken,
     EmptyExtraTokenFields, EndpointMaybeSet, EndpointNotSet, EndpointSet, IdTokenFields, IssuerUrl, Nonce,

@@ -1,10 +1,8 @@
 //! Filters and functions of the templates: times, durations, amounts, links.
 
 use chrono::{DateTime, Datelike, Days, Utc};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    visible,
-};
+use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_shared::visible;
 use minijinja::{Environment, Value, value::ValueKind};
 use url::form_urlencoded;
 

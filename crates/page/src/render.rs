@@ -3,7 +3,8 @@
 
 use std::sync::LazyLock;
 
-use longhaul_shared::{template::value_of, visible::visible};
+use longhaul_guards::template::value_of;
+use longhaul_shared::visible::visible;
 use minijinja::{Environment, Error, UndefinedBehavior, escape_formatter};
 use rust_embed::RustEmbed;
 use serde_json::Value as Json;

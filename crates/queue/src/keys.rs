@@ -21,7 +21,7 @@
 
 use std::fmt;
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 use super::QueueName;
 

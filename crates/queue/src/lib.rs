@@ -28,7 +28,8 @@ mod link;
 mod messages;
 mod replies;
 
-pub use longhaul_shared::{config::QueueOptions, domain::QueueName};
+pub use longhaul_config::QueueOptions;
+pub use longhaul_domain::QueueName;
 
 /// Reason why the queue could not start or had to stop. A Redis outage is never an error.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 

@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::{
-    domain::{ExecutionId, WaitReason},
-    telemetry::metrics::{self, WakeupDrop},
-};
+use longhaul_domain::{ExecutionId, WaitReason};
+use longhaul_telemetry::metrics::{self, WakeupDrop};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::{Instant, timeout, timeout_at},

@@ -3,7 +3,7 @@
 //! One key names the turn that an execution writes, another holds that turn's text. Losing them is harmless: the
 //! recorded turn has the whole text.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use redis::{Pipeline, RedisResult, aio::MultiplexedConnection};
 
 use super::{keys::Keys, messages::TextDelta};

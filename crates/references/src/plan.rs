@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use longhaul_domain::{CallError, CallErrorKind, ToolCall};
 use longhaul_sdk::{json_pointer::token, numbers, spec::Detached};
-use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::{Map, Value, json};
 
 use super::{

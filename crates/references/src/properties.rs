@@ -2,8 +2,9 @@
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
+use longhaul_domain::ToolCall;
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::AgentLimits};
-use longhaul_shared::{domain::ToolCall, json_schema::SchemaCache};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 

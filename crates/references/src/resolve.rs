@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use longhaul_shared::domain::{CallError, CallErrorKind};
+use longhaul_domain::{CallError, CallErrorKind};
 use serde_json::Value;
 
 use super::{

@@ -1,7 +1,7 @@
 //! The text shown to the model for a result that was stored at a path.
 
+use longhaul_domain::cut;
 use longhaul_sdk::numbers;
-use longhaul_shared::domain::cut;
 use serde_json::Value;
 
 use super::path::Path;

@@ -1,14 +1,12 @@
 //! Compiled signature of a tool: its schemas and the meta properties that the agent allows in its calls.
 
 use jsonschema::error::ValidationErrorKind;
-use longhaul_sdk::{AgentConfig, ToolSpec, json_pointer, spec::Detached};
-use longhaul_shared::{
-    domain::{CallError, CallErrorKind},
-    json_schema::{
-        Listing, Schema, SchemaCache,
-        report::{self, Violations},
-    },
+use longhaul_domain::{CallError, CallErrorKind};
+use longhaul_guards::json_schema::{
+    Listing, Schema, SchemaCache,
+    report::{self, Violations},
 };
+use longhaul_sdk::{AgentConfig, ToolSpec, json_pointer, spec::Detached};
 use serde_json::{Value, json};
 
 use super::{instance::Instances, source::Source};

@@ -2,13 +2,11 @@
 
 use std::{borrow::Cow, sync::Arc};
 
+use longhaul_domain::{CallError, ToolCall};
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Detached, InstancesSpec},
-};
-use longhaul_shared::{
-    domain::{CallError, ToolCall},
-    json_schema::SchemaCache,
 };
 use serde_json::{Value, json};
 

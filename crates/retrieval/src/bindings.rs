@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 
 /// Timeout of a binding that sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);

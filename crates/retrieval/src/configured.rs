@@ -1,9 +1,7 @@
 //! Bindings and chunking by the configuration, for requests that bring no bindings of their own.
 
-use longhaul_shared::{
-    config::{ConfigError, RetrievalConfig, VectorStoreKind, reveal},
-    domain::TenantId,
-};
+use longhaul_config::{ConfigError, RetrievalConfig, VectorStoreKind, reveal};
+use longhaul_domain::TenantId;
 use secrecy::SecretString;
 
 use super::{Bindings, ChunkSettings, EmbeddingsBinding, Provider, VectorBinding, VectorStore};

@@ -1,6 +1,6 @@
 //! The criterion of one search in a vector store.
 
-use longhaul_shared::domain::retrieval::ScoreKind;
+use longhaul_domain::retrieval::ScoreKind;
 
 /// Search criterion.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Errors of searches and ingestions: failed stage, kind, and mapping to the contract.
 
-use longhaul_shared::config::ConfigError;
-use longhaul_shared::domain::retrieval::{EmbeddingCall, RetrievalCall, index::InvalidName};
+use longhaul_config::ConfigError;
+use longhaul_domain::retrieval::{EmbeddingCall, RetrievalCall, index::InvalidName};
 use longhaul_store::{StoreError, catalogue::indexes::IndexError};
 
 /// Stage that failed.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     EpisodeId,
     retrieval::{Hit, RelevanceKind, ScoreKind, branch_top_k, fuse, rank},
 };

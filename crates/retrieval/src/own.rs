@@ -7,8 +7,8 @@ use super::{
     ingest::{IncomingDocument, IngestedDocument},
     retrieve::{Retrieved, Retriever},
 };
-use longhaul_shared::config::RetrievalConfig;
-use longhaul_shared::domain::{
+use longhaul_config::RetrievalConfig;
+use longhaul_domain::{
     TenantId,
     retrieval::{RetrievalRequest, SearchMethod},
 };

@@ -4,7 +4,7 @@ use super::{
     criterion::SearchCriterion,
     error::{FailureKind, RetrievalError, Stage},
 };
-use longhaul_shared::domain::retrieval::{Filters, Hit, ScoreKind};
+use longhaul_domain::retrieval::{Filters, Hit, ScoreKind};
 use longhaul_store::{
     Store,
     catalogue::indexes::{ChunkFound, Index, IndexError},

@@ -7,7 +7,7 @@ use super::{
     error::RetrievalError,
     request::{Target, join},
 };
-use longhaul_shared::domain::retrieval::{
+use longhaul_domain::retrieval::{
     Filters, Hit, ScoreKind,
     index::{InvalidName, property, qdrant_collection},
 };
@@ -89,7 +89,7 @@ fn hit(point: &Map<String, Value>, score_kind: ScoreKind) -> Hit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_shared::domain::retrieval::FilterValue;
+    use longhaul_domain::retrieval::FilterValue;
 
     #[test]
     fn bodies_are_those_of_the_contract() {

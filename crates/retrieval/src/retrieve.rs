@@ -14,14 +14,14 @@ use super::{
     request::Target,
     weaviate,
 };
-use longhaul_shared::domain::TenantId;
-use longhaul_shared::domain::retrieval::{
+use longhaul_domain::TenantId;
+use longhaul_domain::retrieval::{
     EmbeddingCall, Filters, Hit, RelevanceKind, RetrievalCall, RetrievalRequest, RetrievedItem, SearchMethod,
     branch_top_k, fuse,
     index::{property, qdrant_collection, weaviate_class},
     rank,
 };
-use longhaul_shared::http::{self, HttpOptions};
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_store::{
     Store,
     catalogue::indexes::{Index, IndexError},

@@ -7,7 +7,7 @@ use super::{
     error::{FailureKind, RetrievalError},
     request::{Target, excerpt, join},
 };
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ascii_json::ascii,
     retrieval::{
         FilterValue, Filters, Hit, ScoreKind,

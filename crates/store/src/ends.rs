@@ -27,7 +27,7 @@ pub enum Reaction {
     Memory,
 }
 
-longhaul_shared::named!(Reaction);
+longhaul_domain::named!(Reaction);
 
 /// Rows that a reaction looks at in one go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,8 @@ use std::{array::TryFromSliceError, sync::Arc};
 use longhaul_sdk::failure::FailureClass;
 use sqlx::{error::DatabaseError, postgres::PgDatabaseError};
 
-use longhaul_shared::{
-    domain::UnknownName,
-    telemetry::metrics::{self, RefusalSubject},
-};
+use longhaul_domain::UnknownName;
+use longhaul_telemetry::metrics::{self, RefusalSubject};
 
 /// A store operation that failed, or whose outcome is unknown.
 #[derive(Debug, Clone, thiserror::Error)]

@@ -1,8 +1,8 @@
 //! Tools over a browser, as agents list them and models see them. The agent loop runs them in the browser of the
 //! attempt (docs/guide/browser.md).
 
+use longhaul_domain::requirements::BROWSER_TOOLS;
 use longhaul_sdk::{ToolEffect, ToolSpec};
-use longhaul_shared::domain::requirements::BROWSER_TOOLS;
 use serde_json::{Value, json};
 use strum::VariantArray;
 

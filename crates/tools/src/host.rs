@@ -1,10 +1,10 @@
 //! Tools that Longhaul answers itself, as agents list them and models see them. The agent loop runs them.
 
+use longhaul_domain::{Plan, requirements::LOAD_SKILL};
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{MAX_EPISODE_CHARS, SKILL_FILE, Strategy},
 };
-use longhaul_shared::domain::{Plan, requirements::LOAD_SKILL};
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use strum::{VariantArray, VariantNames};

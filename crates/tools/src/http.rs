@@ -1,9 +1,7 @@
 //! HTTP clients for tool servers and platform services.
 
-use longhaul_shared::{
-    address_guard::GuardedResolver,
-    http::{HttpOptions, client},
-};
+use longhaul_guards::address_guard::GuardedResolver;
+use longhaul_guards::http::{HttpOptions, client};
 use reqwest::Client;
 
 /// Client for platform services. Each connection carries one request, so the client never resends it.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{CallErrorKind, message::FileRef, noted::Noted};
 use longhaul_sdk::{Failure, ToolEffect, ToolFile};
-use longhaul_shared::domain::{CallErrorKind, message::FileRef, noted::Noted};
 
 /// The outcome of a tool call. Every call has one, so that every call of a reply gets a result.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,11 +5,9 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use async_trait::async_trait;
+use longhaul_domain::requirements::{SEARCH_DATASET, WEB_SEARCH};
+use longhaul_guards::json_schema::report;
 use longhaul_sdk::{Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, ToolSpec, numbers};
-use longhaul_shared::{
-    domain::requirements::{SEARCH_DATASET, WEB_SEARCH},
-    json_schema::report,
-};
 use serde_json::Value;
 
 use super::{

@@ -4,13 +4,13 @@
 //! datasets. The number of results is limited here; their size is limited like any tool's, by the agent.
 
 use async_trait::async_trait;
-use longhaul_retrieval::{OwnIndexes, RetrievalError};
-use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     TenantId,
     requirements::SEARCH_DATASET,
     retrieval::{RetrievalRequest, leaves_method_open},
 };
+use longhaul_retrieval::{OwnIndexes, RetrievalError};
+use longhaul_sdk::{ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec};
 use serde_json::{Value, json};
 
 use super::any_tool::AnyTool;
@@ -109,7 +109,7 @@ fn spec(datasets: &[String]) -> ToolSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longhaul_shared::json_schema::report;
+    use longhaul_guards::json_schema::report;
 
     #[test]
     fn index_is_optional_with_a_single_dataset() {

@@ -1,8 +1,8 @@
 //! Tools over the files of a workspace, as agents list them and models see them. The agent loop runs them in the
 //! workspace of the execution (docs/guide/workspace.md).
 
+use longhaul_domain::requirements::WORKSPACE_TOOLS;
 use longhaul_sdk::{ToolEffect, ToolSpec};
-use longhaul_shared::domain::requirements::WORKSPACE_TOOLS;
 use serde_json::{Value, json};
 use strum::VariantArray;
 

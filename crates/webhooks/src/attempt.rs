@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use chrono::SecondsFormat;
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    guarded_client::GuardedClient,
-};
+use longhaul_guards::guarded_client::GuardedClient;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::webhooks::{Due, Outcome, Settled};
 use reqwest::{RequestBuilder, StatusCode, header::CONTENT_TYPE};
 use serde_json::{Value, json};
@@ -88,7 +86,7 @@ fn judge(status: StatusCode) -> Outcome {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use longhaul_shared::domain::ExecutionId;
+    use longhaul_domain::ExecutionId;
     use uuid::Uuid;
 
     use super::*;

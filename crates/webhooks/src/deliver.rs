@@ -3,13 +3,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use longhaul_domain::TenantId;
 use longhaul_fairness::{FairShare, Share};
-use longhaul_shared::{domain::TenantId, telemetry::metrics};
 use longhaul_store::{
     Store,
     tenants::api_keys::Pepper,
     webhooks::{DisabledBecause, HeldLanes, Lane},
 };
+use longhaul_telemetry::metrics;
 use tokio::{
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep},

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use longhaul_domain::TenantId;
 use longhaul_fairness::FairShare;
-use longhaul_shared::{domain::TenantId, guarded_client::GuardedClient, sealing::Sealer};
+use longhaul_guards::guarded_client::GuardedClient;
+use longhaul_guards::sealing::Sealer;
 use longhaul_store::{
     Store, StoreError,
     tenants::api_keys::Pepper,

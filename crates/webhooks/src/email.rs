@@ -12,11 +12,9 @@ use lettre::{
     },
     transport::smtp::Error as SmtpError,
 };
-use longhaul_shared::{
-    domain::cut,
-    tls::install_tls_provider,
-    visible::{line, visible},
-};
+use longhaul_domain::cut;
+use longhaul_shared::tls::install_tls_provider;
+use longhaul_shared::visible::{line, visible};
 use longhaul_store::{
     tenants::api_keys::Pepper,
     webhooks::{EndpointOf, Outcome},

@@ -6,12 +6,13 @@ use std::{
 };
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use longhaul_domain::TenantId;
 use longhaul_fairness::Share;
-use longhaul_shared::{domain::TenantId, telemetry::metrics};
 use longhaul_store::{
     StoreError,
     webhooks::{DisabledBecause, Due, EndpointKind, Lane, LaneState, Outcome, Settled},
 };
+use longhaul_telemetry::metrics;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 

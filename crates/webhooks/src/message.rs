@@ -1,7 +1,7 @@
 //! Messages to people, before they are written for a chat or as an e-mail.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{HumanRequestId, RequestKind, RequestState, TenantId};
+use longhaul_domain::{HumanRequestId, RequestKind, RequestState, TenantId};
 use longhaul_store::{
     Store, StoreError,
     executions::read::ExecutionRecord,

@@ -6,7 +6,7 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{HumanRequestId, TenantId};
+use longhaul_domain::{HumanRequestId, TenantId};
 use longhaul_store::{
     history::journal::Hash, human_requests::HumanRequest, tenants::api_keys::Pepper, webhooks::EndpointOf,
 };

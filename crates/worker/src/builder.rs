@@ -12,7 +12,15 @@ use longhaul_agent::{
     validators::{ValidatorRegistry, ValidatorRegistryError},
 };
 use longhaul_browser::Browsers;
+use longhaul_config as config;
+use longhaul_config::{Config, ConfigError};
+use longhaul_domain::{
+    JOURNAL_FORMAT,
+    formats::journal_requirements,
+    requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET},
+};
 use longhaul_files::Files;
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_llm::{
     health::Health,
     registry::{Models, ModelsError},
@@ -23,15 +31,6 @@ use longhaul_sdk::{
     AgentConfigProvider, AgentSpec, ConfigType, ExecutionDefinition, RegisteredDefinition, Tool, Validator,
     context::ContextProvider,
     spec::{AgentPrompts, SkillSpec},
-};
-use longhaul_shared::{
-    config::{self, Config, ConfigError},
-    domain::{
-        JOURNAL_FORMAT,
-        formats::journal_requirements,
-        requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET},
-    },
-    json_schema::SchemaCache,
 };
 use longhaul_store::{Store, StoreError, StoreOptions, executions::sub_agents::SubAgentLimits};
 use longhaul_tools::{
@@ -95,7 +94,7 @@ pub enum BuildError {
 ///
 /// ```no_run
 /// use longhaul_sdk::{AgentSpec, spec::ToolRef};
-/// use longhaul_shared::config::{Config, Sources};
+/// use longhaul_config::{Config, Sources};
 /// use longhaul_worker::WorkerBuilder;
 /// use tokio_util::sync::CancellationToken;
 /// # use longhaul_sdk::{
@@ -207,7 +206,7 @@ impl WorkerBuilder {
     ///
     /// ```
     /// use longhaul_sdk::{Validation, Validator, ValidatorResponse, async_trait};
-    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_config::{Config, Sources};
     /// use longhaul_worker::{BuildError, WorkerBuilder};
     ///
     /// struct NotEmpty;
@@ -242,7 +241,7 @@ impl WorkerBuilder {
     ///
     /// ```
     /// use longhaul_sdk::AgentSpec;
-    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_config::{Config, Sources};
     /// use longhaul_worker::{BuildError, WorkerBuilder};
     ///
     /// let config = Config::load(&Sources::default())?;
@@ -284,7 +283,7 @@ impl WorkerBuilder {
     ///
     /// ```
     /// use longhaul_sdk::spec::SkillSpec;
-    /// use longhaul_shared::config::{Config, Sources};
+    /// use longhaul_config::{Config, Sources};
     /// use longhaul_worker::{BuildError, WorkerBuilder};
     ///
     /// let skill = SkillSpec {

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_config as config;
+use longhaul_config::{ConfigError, ContractConfig, PromptCacheMode, ProviderConfig, ProviderKind};
 use longhaul_contract::platform::SecretRef;
+use longhaul_guards::sealing::{SEALED, Sealer};
 use longhaul_llm::{Clocks, provider_config};
-use longhaul_shared::{
-    config::{self, ConfigError, ContractConfig, PromptCacheMode, ProviderConfig, ProviderKind},
-    sealing::{SEALED, Sealer},
-};
 use longhaul_tools::SecretResolver;
 
 /// A provider's settings with its key and headers.

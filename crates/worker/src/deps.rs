@@ -3,13 +3,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use longhaul_agent::{deps::AgentDeps, probe::Probe, validators::ValidatorRegistry};
+use longhaul_config::MemoryConfig;
+use longhaul_domain::{AgentVersionId, DefinitionVersionId};
 use longhaul_llm::health::Health;
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::RegisteredDefinition;
-use longhaul_shared::{
-    config::MemoryConfig,
-    domain::{AgentVersionId, DefinitionVersionId},
-};
 use longhaul_store::{
     Store, StoreError,
     catalogue::definitions::PinnedVersions,

@@ -4,7 +4,7 @@
 //! definitions, tools or validators in Rust registers them on a [`WorkerBuilder`] and builds its own worker.
 //!
 //! ```no_run
-//! use longhaul_shared::config::{Config, Sources};
+//! use longhaul_config::{Config, Sources};
 //! use longhaul_worker::WorkerBuilder;
 //! use tokio_util::sync::CancellationToken;
 //!

@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use longhaul_config as config;
+use longhaul_config::Config;
+use longhaul_domain::requirements::definition_requirement;
 use longhaul_sdk::{AgentSpec, spec::SkillSpec};
-use longhaul_shared::{
-    config::{self, Config},
-    domain::requirements::definition_requirement,
-};
 use longhaul_store::StoreError;
 use tokio_util::sync::CancellationToken;
 

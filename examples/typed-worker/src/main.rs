@@ -3,10 +3,8 @@
 
 mod expenses;
 
-use longhaul_shared::{
-    config::{Config, Sources},
-    telemetry,
-};
+use longhaul_config::{Config, Sources};
+use longhaul_telemetry as telemetry;
 use longhaul_worker::WorkerBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
-use longhaul_shared::domain::{ExecutionId, RequestKind, RequestState};
+use longhaul_domain::{ExecutionId, RequestKind, RequestState};
 use longhaul_store::human_requests::Verdict;
 use serde_json::json;
 
@@ -299,7 +299,7 @@ async fn plan_waits_at_gate_for_a_persons_approval() {
         let id = office.submit().await;
         let request = office.waits(id, 1).await;
         assert_eq!((office.given("look").len(), office.given("pay").len()), (1, 0));
-        assert_eq!(office.count(id, longhaul_shared::domain::RequestKind::Approval).await, 1);
+        assert_eq!(office.count(id, longhaul_domain::RequestKind::Approval).await, 1);
         // The parked run survives its worker.
         worker.kill().await;
         office.decide(&request, verdict, Some("by the book")).await;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     JsonSchema, Reconciled, Tool, ToolCallContext, ToolFailure, ToolOutput, async_trait, spec::ToolRef,
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{executions::control::Cancelled, history::ledger::EffectState};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
 use serde::Deserialize;

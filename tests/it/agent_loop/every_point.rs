@@ -10,8 +10,8 @@ use std::{
 };
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_sdk::{AgentSpec, DefinitionSpec, ValidatorResponse, spec::ValidatorRef};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
 use longhaul_testkit::model::{Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_events};
 use serde_json::{Value, json};

@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::{ModelSpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::history::{
     ledger::{EffectState, LedgerEntry},
     read::Bodies,

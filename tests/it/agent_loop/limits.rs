@@ -1,7 +1,7 @@
 //! Limits of one process on its parallel calls over all its executions: of one tool, and of all tools.
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::control::Cancelled;
 use longhaul_testkit::model::{Captured, Reply, reply_events, reply_text};
 use serde_json::{Value, json};

@@ -7,11 +7,11 @@ use std::{
 };
 
 use longhaul_agent::probe::Probe;
+use longhaul_domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::ToolRef,
 };
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, Verdict};
 use longhaul_testkit::model::{Gate, Reply, ev_call, reply_events, reply_text};
 use longhaul_worker::WorkerBuilder;

@@ -1,6 +1,6 @@
 //! Questions to the caller: the execution waits for an answer, which is the result of the call.
 
-use longhaul_shared::domain::{RequestKind, RequestState};
+use longhaul_domain::{RequestKind, RequestState};
 use longhaul_store::human_requests::Verdict;
 use serde_json::{Value, json};
 

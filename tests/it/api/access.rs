@@ -1,6 +1,6 @@
 //! Scopes, API keys and tenants, for every route.
 
-use longhaul_shared::domain::Role;
+use longhaul_domain::Role;
 use longhaul_store::tenants::{accounts::scopes_of, api_keys::Scope};
 use reqwest::Method;
 use serde_json::json;

@@ -90,7 +90,7 @@ async fn budget_raise_wakes_waiters_and_returns_the_budget() {
         may_wait: true,
     };
     let Reserved::Waiting { wake_seq } = worker.writer.reserve(ask).await.unwrap() else { panic!() };
-    let reason = longhaul_shared::domain::WaitReason::Budget;
+    let reason = longhaul_domain::WaitReason::Budget;
     worker.end(&child, Conclusion::Park { reason, wait: None, wake_seq }).await.unwrap();
     let path = format!("/v1/executions/{}/budget", child.id);
     for (body, at) in [(json!({}), ""), (json!({"max_tokens": 5}), "/max_tokens"), (json!({"max": 5}), "")] {

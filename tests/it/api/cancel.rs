@@ -1,6 +1,6 @@
 //! `POST /v1/executions/{id}/cancel`.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use serde_json::json;
 
 use crate::support::api::{Answer, TestApi};

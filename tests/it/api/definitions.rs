@@ -1,8 +1,8 @@
 //! `/v1/definitions` and `/v1/agents`: versions are put, listed, read and removed.
 
 use longhaul_api::{ApiOptions, ContractOptions};
-use longhaul_shared::config::{AllowedAgents, McpConfig};
-use longhaul_shared::sealing::Sealer;
+use longhaul_config::{AllowedAgents, McpConfig};
+use longhaul_guards::sealing::Sealer;
 use longhaul_store::tenants::api_keys::Scope;
 use secrecy::SecretString;
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestKind};
 use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
 use longhaul_store::human_requests::{Decider, NewDecision, NewHumanRequest, Verdict, call_hash};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_api::ApiOptions;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::history::journal::StepKind::Turn;
 use reqwest::Method;
 use serde_json::{Value, json};

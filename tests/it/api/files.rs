@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use longhaul_api::ApiOptions;
-use longhaul_shared::config::FilesConfig;
+use longhaul_config::FilesConfig;
 use longhaul_store::files::BODY_GRACE;
 use reqwest::Method;
 use serde_json::{Value, json};

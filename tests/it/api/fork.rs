@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/fork`: shared steps, overrides and refusals.
 
+use longhaul_domain::{ExecutionId, JOURNAL_FORMAT};
 use longhaul_sdk::spec::AgentSpec;
-use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
 use longhaul_store::history::journal::Loaded;
 use longhaul_store::history::journal::StepKind::{Call, Prompt, Turn};
 use longhaul_store::tenants::api_keys::Scope;

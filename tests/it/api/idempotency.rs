@@ -1,7 +1,7 @@
 //! `Idempotency-Key` at every `POST` of the OpenAPI document: sent twice at once and again, each acts once.
 
+use longhaul_domain::{ExecutionId, RequestKind, Role};
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::{ExecutionId, RequestKind, Role};
 use longhaul_store::history::journal::StepKind;
 use longhaul_store::tenants::{accounts::SignedIn, api_keys::Scope};
 use reqwest::Method;

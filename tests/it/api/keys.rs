@@ -189,7 +189,7 @@ async fn last_use_is_noted_once_a_minute() {
         if at.is_string() { Ok(at) } else { Err("it is not") }
     })
     .await;
-    let id = longhaul_shared::domain::ApiKeyId(made.body["id"].as_str().unwrap().parse().unwrap());
+    let id = longhaul_domain::ApiKeyId(made.body["id"].as_str().unwrap().parse().unwrap());
     shift(&api, 50.0).await;
     api.store.note_key_uses(&[id]).await.unwrap();
     assert_eq!(last_use().await, first);

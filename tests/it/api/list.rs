@@ -1,7 +1,7 @@
 //! `GET /v1/executions`: filters, order, cursors, and the index that each filter scans.
 
+use longhaul_domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::executions::list_filter::{AccessPath, Explain, ListFilter};
 use longhaul_store::tenants::scope::TenantScope;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::StepKind::Turn;
 use reqwest::Method;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::{ExecutionId, RequestKind, WaitReason};
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::StepKind;
 use longhaul_store::human_requests::{HumanRequest, NewHumanRequest};

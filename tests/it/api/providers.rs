@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::WaitReason;
 use longhaul_sdk::failure::{FailureClass, FailureCode};
-use longhaul_shared::domain::WaitReason;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::failures::{CallFailure, EndpointFailure, FailedCall, Pauses};
 use longhaul_store::tenants::api_keys::Scope;

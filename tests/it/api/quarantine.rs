@@ -1,6 +1,6 @@
 //! `/v1/quarantine`: executions that killed workers are shown to their tenant, and released once.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 

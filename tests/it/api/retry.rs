@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/retry`: a person's retry continues from the journal.
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::failure::{Failure, FailureCode};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::history::journal::StepKind::{Correction, Prompt, Turn, Verdict};
 use longhaul_store::history::journal::StepState;
 use reqwest::Method;

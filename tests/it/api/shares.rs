@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use futures::{FutureExt, StreamExt, future::join_all, stream};
 use longhaul_api::ApiOptions;
-use longhaul_shared::config::FilesConfig;
+use longhaul_config::FilesConfig;
 use reqwest::{Body, Method};
 use sqlx::Connection as _;
 use tokio::{task::JoinHandle, time::interval};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use longhaul_store::{
     Store, StoreOptions,
     executions::{

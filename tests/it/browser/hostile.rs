@@ -1,7 +1,7 @@
 //! Pages that hold up a browser, fill it, or lie about what is on them.
 
 use longhaul_browser::{Browser, BrowserError, Browsers, Target, Transfer, Typed};
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use uuid::Uuid;
 
 use super::{PATIENCE, Running, Site, TENANT, browser, config, number, open, scratch};

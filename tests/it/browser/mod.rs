@@ -24,10 +24,8 @@ use axum::{
 };
 use futures::StreamExt;
 use longhaul_browser::{Browser, BrowserError, Browsers, Transfer};
-use longhaul_shared::{
-    config::{BrowserConfig, Config, Sources},
-    domain::TenantId,
-};
+use longhaul_config::{BrowserConfig, Config, Sources};
+use longhaul_domain::TenantId;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::TcpListener;

@@ -1,11 +1,11 @@
 //! An agent with the tools, from the submit to the artifacts: a model server over HTTP, a worker and a browser.
 
 use longhaul_api::ApiOptions;
+use longhaul_domain::{ExecutionId, requirements::BROWSER_TOOLS};
 use longhaul_sdk::{
     AgentSpec,
     spec::{FileInput, ModelSpec, ToolRef},
 };
-use longhaul_shared::domain::{ExecutionId, requirements::BROWSER_TOOLS};
 use longhaul_testkit::model::{Captured, reply_calls, reply_text};
 use longhaul_worker::WorkerBuilder;
 use serde_json::{Value, json};

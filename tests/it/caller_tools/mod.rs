@@ -11,8 +11,8 @@ mod sdks;
 use std::{collections::BTreeMap, time::Duration};
 
 use longhaul_api::ApiOptions;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{AgentSpec, spec::ToolRef};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{Reply, ev_call, reply_events, reply_text};
 use serde_json::{Value, json};
 

@@ -209,7 +209,7 @@ async fn childs_calls_surface_at_the_root() {
     worker.kill().await;
     let _worker = bench.worker();
     for call in &pending {
-        let below: longhaul_shared::domain::ExecutionId = call["execution_id"].as_str().unwrap().parse().unwrap();
+        let below: longhaul_domain::ExecutionId = call["execution_id"].as_str().unwrap().parse().unwrap();
         assert_ne!(below, id);
         let misplaced = bench.post(id, json!([output(call, json!("x"))])).await;
         assert_eq!(super::refused(&misplaced), [("/results/0/call_id".into(), "unknown_call".into())]);

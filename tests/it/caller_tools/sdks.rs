@@ -5,8 +5,8 @@ use std::{
     process::Stdio,
 };
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::domain::ExecutionId;
 use serde_json::{Value, json};
 use tokio::process::Command;
 

@@ -12,7 +12,10 @@ use std::{
 };
 
 use longhaul_api::{ApiOptions, ContractOptions};
-use longhaul_shared::{domain::ExecutionId, domain::RequestKind, domain::WaitReason, sealing::Sealer};
+use longhaul_domain::ExecutionId;
+use longhaul_domain::RequestKind;
+use longhaul_domain::WaitReason;
+use longhaul_guards::sealing::Sealer;
 use longhaul_store::{
     human_requests::{HumanRequest, NewHumanRequest},
     tenants::api_keys::Scope,

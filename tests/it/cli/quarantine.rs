@@ -1,7 +1,7 @@
 //! `longhaul quarantine`.
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::domain::ExecutionId;
 use serde_json::json;
 
 use super::{Shell, nobody};

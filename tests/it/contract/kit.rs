@@ -3,10 +3,8 @@
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
 use longhaul_contract::catalogue::PlatformSpec;
-use longhaul_shared::{
-    domain::ExecutionId,
-    http::{self, HttpOptions},
-};
+use longhaul_domain::ExecutionId;
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_store::tenants::api_keys::Scope;
 use reqwest::Method;
 use secrecy::ExposeSecret;

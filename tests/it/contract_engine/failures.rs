@@ -1,7 +1,7 @@
 //! The table of dependency failures and their codes: every row, over real HTTP.
 
 use longhaul_contract::{ContractRun, PlatformRuntime};
-use longhaul_shared::domain::{ExecutionId, noted::CallList};
+use longhaul_domain::{ExecutionId, noted::CallList};
 use serde_json::{Value, json};
 
 use super::kit::{Answer, EndedExecution, Engine, Stub, calls, says, searching};

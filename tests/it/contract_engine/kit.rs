@@ -18,10 +18,10 @@ use longhaul_contract::{
     ContractRun,
     steps::{Gathered, gather},
 };
-use longhaul_sdk::AgentSpec;
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, ServeKey, noted::CallList, requirements::CONTRACT_REQUIREMENT, retrieval::RetrievalRequest,
 };
+use longhaul_sdk::AgentSpec;
 use longhaul_store::{catalogue::definitions::AGENT_DEFINITION, history::body};
 use serde_json::{Value, json};
 use sqlx::Row;

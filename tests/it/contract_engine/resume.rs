@@ -1,6 +1,6 @@
 //! A worker is killed in the middle of a run, and another one resumes it.
 
-use longhaul_shared::domain::noted::CallList;
+use longhaul_domain::noted::CallList;
 use longhaul_testkit::model::Gate;
 use serde_json::{Value, json};
 

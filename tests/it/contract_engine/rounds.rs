@@ -1,7 +1,7 @@
 //! Rounds of a run and its end: the round limit, calls that cannot run, inputs without a prompt.
 
 use longhaul_contract::{ContractRun, PlatformRuntime};
-use longhaul_shared::domain::noted::CallList;
+use longhaul_domain::noted::CallList;
 use serde_json::{Value, json};
 
 use super::kit::{Engine, calls, printed, says};

@@ -1,9 +1,7 @@
 //! Keys of bindings: only their provider receives them.
 
-use longhaul_shared::{
-    config::{Config, Sources},
-    sealing::Sealer,
-};
+use longhaul_config::{Config, Sources};
+use longhaul_guards::sealing::Sealer;
 use longhaul_store::history::body;
 use serde_json::json;
 use sqlx::Row;

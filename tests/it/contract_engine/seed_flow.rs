@@ -1,6 +1,6 @@
 //! The seed's flow: retrieval, a tool and two model calls produce the items of its response, key by key.
 
-use longhaul_shared::domain::noted::CallList;
+use longhaul_domain::noted::CallList;
 use serde_json::{Value, json};
 
 use super::kit::{Answer, Engine, calls, printed, says, searching};

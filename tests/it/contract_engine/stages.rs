@@ -1,7 +1,7 @@
 //! Status events of a run for its followers.
 
 use longhaul_contract::ContractRun;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_testkit::model::Gate;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Requests on the wire, byte for byte.
 
 use longhaul_contract::ContractRun;
-use longhaul_shared::domain::noted::CallList;
+use longhaul_domain::noted::CallList;
 use serde_json::json;
 
 use super::kit::{Answer, Engine, calls, printed, says};

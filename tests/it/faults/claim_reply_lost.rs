@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_shared::domain::{ExecutionId, limits::LimitKey};
+use longhaul_domain::{ExecutionId, limits::LimitKey};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;

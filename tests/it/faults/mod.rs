@@ -21,8 +21,8 @@ mod worker_stopped;
 
 use std::{collections::BTreeSet, time::Duration};
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{DefinitionSpec, spec::ToolRef};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::ExecutionId;
 use longhaul_embedded::PrivatePostgres;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};
 use longhaul_testkit::proxy::FaultProxy;
 use serde_json::json;

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::ExecutionId;
 use longhaul_embedded::PrivateRedis;
 use longhaul_queue::QueueName;
-use longhaul_shared::domain::ExecutionId;
 use serde_json::json;
 
 use super::{all_finish, asked, nothing_ran_twice, several_turns, submit_many, worker};

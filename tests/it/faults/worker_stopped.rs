@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{Store, StoreOptions};
 use longhaul_testkit::model::{reply_calls, reply_text};
 use longhaul_testkit::proxy::FaultProxy;

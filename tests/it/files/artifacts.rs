@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use longhaul_shared::domain::{FileId, LeaseToken, WorkerId};
+use longhaul_domain::{FileId, LeaseToken, WorkerId};
 use longhaul_store::{
     StoreError,
     files::{BODY_GRACE, NewArtifact},

@@ -5,11 +5,11 @@ mod objects;
 mod requests;
 
 use longhaul_api::ApiOptions;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     AgentSpec, JsonSchema, Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait,
     spec::{FileInput, ModelSpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -8,12 +8,12 @@ mod unprocessed;
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
+use longhaul_domain::TenantId;
 use longhaul_llm::{
     CacheSpan, ChatModel, Clocks, Message, ModelError, ModelReply, ModelRequest, Models, ModelsError, PromptCache,
     ProviderConfig, ProviderKind, ReplyEvent, ToolChoice,
 };
 use longhaul_sdk::{ToolEffect, ToolSpec, spec::ModelSpec};
-use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::ModelServer;
 use serde_json::json;
 use uuid::Uuid;

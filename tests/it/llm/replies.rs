@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::TenantId;
 use longhaul_llm::{FinishReason, Message, ModelRequest, ProviderConfig, ProviderKind, ReplyEvent, ToolChoice, Usage};
-use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::{
     Caps, Gate, ModelServer, ev_call, ev_finish, ev_gate, ev_text, reply_calls, reply_events, reply_text,
 };
@@ -74,7 +74,7 @@ async fn conversation_with_calls_round_trips() {
 async fn equal_transcripts_send_equal_bytes() {
     let server = ModelServer::start().await.unwrap();
     let odd = r#"{"n": 1e2, "z": -0.0, "z": 1, "s": "\ud800"}"#;
-    let call = longhaul_shared::domain::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
+    let call = longhaul_domain::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: odd.into() };
     let result = Message::Tool {
         call_id: "c1".into(),
         name: "look_up".into(),
@@ -194,8 +194,7 @@ async fn whole_reply_to_a_stream_request_is_accepted() {
 async fn the_fake_model_refuses_a_broken_transcript() {
     let server = ModelServer::start().await.unwrap();
     server.answer_with(|_| reply_text("never"));
-    let unanswered =
-        longhaul_shared::domain::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: "{}".into() };
+    let unanswered = longhaul_domain::ToolCall { id: "c1".into(), name: "look_up".into(), arguments: "{}".into() };
     let transcript = [
         Message::user("hi"),
         Message::Assistant { text: String::new(), calls: vec![unanswered], native: None },

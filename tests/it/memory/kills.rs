@@ -34,7 +34,7 @@ struct CutState {
     /// Updates may be cut: the sessions have ended.
     is_armed: bool,
     /// Points and executions that were cut.
-    done: Vec<(Point, longhaul_shared::domain::ExecutionId)>,
+    done: Vec<(Point, longhaul_domain::ExecutionId)>,
 }
 
 impl Cuts {

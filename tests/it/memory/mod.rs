@@ -8,8 +8,8 @@ mod updates;
 
 use std::time::Duration;
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{AgentSpec, spec::MemorySpec};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{Captured, Reply, reply_calls};
 use serde_json::{Value, json};
 

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     DefinitionSpec,
     spec::{BudgetSpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::ends::Subject;
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text};
 use serde_json::{Value, json};

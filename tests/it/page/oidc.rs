@@ -65,7 +65,7 @@ impl Provider {
     /// Sends a command of the tests to the provider's script.
     async fn tell(&self, path: &str, body: String) {
         let url = format!("{}{path}", self.url);
-        let client = longhaul_shared::http::client(&Default::default()).unwrap();
+        let client = longhaul_guards::http::client(&Default::default()).unwrap();
         assert!(client.post(url).body(body).send().await.unwrap().status().is_success());
     }
 
@@ -188,8 +188,7 @@ async fn person_signs_in_acts_and_signs_out() {
         (&json!("person"), &json!("Ada <b>"), &json!("ada@example.org"))
     );
     assert_eq!((&who["roles"], &who["tenant"]["org_id"]), (&json!(["admin"]), &json!("acme")));
-    let scopes: Vec<&str> =
-        scopes_of(&[longhaul_shared::domain::Role::Admin], &[]).iter().map(|of| of.as_str()).collect();
+    let scopes: Vec<&str> = scopes_of(&[longhaul_domain::Role::Admin], &[]).iter().map(|of| of.as_str()).collect();
     assert_eq!(who["scopes"], json!(scopes));
     let screen = ada.get("/accounts").await.text;
     assert!(screen.contains("Ada &lt;b&gt;") && !screen.contains("Ada <b>"), "{screen}");

@@ -1,8 +1,8 @@
 //! What the screens show, and to whom.
 
 use longhaul_api::{ApiOptions, PageOptions};
+use longhaul_domain::WaitReason;
 use longhaul_sdk::{Failure, FailureClass, FailureCode};
-use longhaul_shared::domain::WaitReason;
 use longhaul_store::tenants::api_keys::Scope;
 
 use crate::support::leases::Conclusion;

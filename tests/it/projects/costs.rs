@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::domain::{ExecutionStrategy, Plan, ProjectId, ServeKey};
+use longhaul_domain::{ExecutionStrategy, Plan, ProjectId, ServeKey};
 use longhaul_store::projects::{Created, NewProject, PlanOrigin, ProjectAgent};
 use serde_json::json;
 use tracing::{

@@ -1,7 +1,7 @@
 //! Deaths of workers: each task is started once for each of its attempts, and the project goes on.
 
 use longhaul_agent::probe::Point;
-use longhaul_shared::domain::{ProjectId, ProjectStatus};
+use longhaul_domain::{ProjectId, ProjectStatus};
 use longhaul_store::projects::{Edited, NewPlan};
 use longhaul_testkit::model::reply_text;
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_api::ApiOptions;
-use longhaul_shared::domain::ProjectId;
+use longhaul_domain::ProjectId;
 use longhaul_store::{history::prune::Retention, tenants::api_keys::Scope};
 use longhaul_testkit::model::{Gate, ev_gate, reply_text};
 use serde_json::json;

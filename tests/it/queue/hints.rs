@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use longhaul_domain::ExecutionId;
 use longhaul_queue::{
     hints::{Look, LookSubscriber},
     producer::WakeupPublisher,
 };
-use longhaul_shared::domain::ExecutionId;
 use tokio::{sync::broadcast::Receiver, time::timeout};
 use uuid::Uuid;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use longhaul_agent::probe::Probe;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::budgets::Caps;
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};

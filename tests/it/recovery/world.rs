@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use longhaul_agent::probe::{Point, Probe};
 use longhaul_api::ApiOptions;
+use longhaul_domain::ExecutionId;
 use longhaul_embedded::{PrivatePostgres, PrivateRedis};
 use longhaul_sdk::{
     DefinitionSpec, ToolEffect,
     spec::{ConcurrencySpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_silent, reply_status, reply_text};
 use serde_json::{Value, json};

@@ -1,8 +1,8 @@
 //! An agent with `datasets` can search them, and no other index.
 
+use longhaul_domain::TenantId;
 use longhaul_retrieval::{DocumentFormat, IncomingDocument, OwnIndexes};
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
-use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Map, Value, json};
 

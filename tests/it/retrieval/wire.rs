@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use longhaul_domain::retrieval::{RetrievalRequest, reference_message};
 use longhaul_retrieval::{
     Bindings, ChunkSettings, DocumentFormat, EmbeddingsBinding, FailureKind, IncomingDocument, Provider, Retriever,
     Stage, VectorBinding, VectorStore,
 };
-use longhaul_shared::domain::retrieval::{RetrievalRequest, reference_message};
 use longhaul_store::{Store, StoreOptions};
 use secrecy::SecretString;
 use serde_json::{Value, json};

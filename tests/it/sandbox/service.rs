@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::http::{self, HttpOptions};
+use longhaul_guards::http::{self, HttpOptions};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Signal, geteuid, kill_process},

@@ -10,7 +10,7 @@ use std::{
 
 use chrono::{DateTime, Offset, TimeDelta, TimeZone, Utc};
 use chrono_tz::Tz;
-use longhaul_shared::domain::schedule::cron::Cron;
+use longhaul_domain::schedule::cron::Cron;
 
 const ANSWERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/cronsim/answers.py");
 const ZONES: [Tz; 20] = [

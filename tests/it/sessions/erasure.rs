@@ -5,9 +5,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
+use longhaul_domain::{ExecutionId, SessionId};
 use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::domain::{ExecutionId, SessionId};
 use longhaul_store::{history::body, sessions::ERASED};
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_text,

@@ -8,8 +8,8 @@ use std::{
 };
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_sdk::{AgentSpec, ToolEffect, spec::ModelSpec};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_text,

@@ -13,8 +13,8 @@ mod set_up;
 mod transcript;
 
 use longhaul_api::ApiOptions;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::domain::ExecutionId;
 use serde_json::{Value, json};
 
 use crate::support::{

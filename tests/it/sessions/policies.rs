@@ -1,8 +1,8 @@
 //! A message that arrives while another is answered: reject, enqueue, interrupt, rollback.
 
+use longhaul_domain::RequestState;
 use longhaul_queue::hints::{Look, LookSubscriber};
 use longhaul_sdk::{ToolEffect, spec::ToolRef};
-use longhaul_shared::domain::RequestState;
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_calls, reply_events, reply_text};
 use serde_json::{Value, json};
 

@@ -7,11 +7,9 @@ use std::{
     time::Duration,
 };
 
+use longhaul_config::PriceConfig;
+use longhaul_domain::{ApiKeyId, ExecutionId};
 use longhaul_sdk::{AgentSpec, ToolEffect, spec::ModelSpec};
-use longhaul_shared::{
-    config::PriceConfig,
-    domain::{ApiKeyId, ExecutionId},
-};
 use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
 use longhaul_testkit::model::{
     CacheCount, CacheStub, Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_status, reply_text,

@@ -5,8 +5,8 @@ use std::path::Path;
 use longhaul_agent::probe::Point;
 use longhaul_api::ApiOptions;
 use longhaul_cli::spec_files::SpecFiles;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{AgentSpec, spec::SkillSpec};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
 

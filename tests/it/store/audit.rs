@@ -1,7 +1,7 @@
 //! Consistency checks of `longhaul verify`: an honest history passes, and each kind of tampering is found.
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::proof::audit::Leftovers;
 use longhaul_testkit::model::reply_text;
 use serde_json::json;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use longhaul_shared::domain::{ExecutionId, LimitKey, ServeKey};
+use longhaul_domain::{ExecutionId, LimitKey, ServeKey};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::submit::{NewExecution, Submitted, Submitter};

@@ -4,9 +4,9 @@
 //! The file is long because all its tests share one tree and one helper that reserves for it.
 
 use futures::future::join_all;
+use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
-use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::executions::budgets::{Amounts, CallPrice, Caps, Ledger, Reservation, Reserved, Settlement};
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::{Hash, StepKind::Turn};

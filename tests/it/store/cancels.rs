@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
+use longhaul_domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::executions::control::Cancelled;
 use longhaul_store::history::journal::StepKind::Turn;
 

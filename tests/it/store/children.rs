@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::children::{SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::Claimed;

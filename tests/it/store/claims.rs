@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_shared::domain::LimitKey;
+use longhaul_domain::LimitKey;
 use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::shares::TenantShares;

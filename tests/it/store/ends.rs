@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, time::Duration};
 
 use chrono::TimeDelta;
-use longhaul_shared::domain::{ExecutionId, SessionId};
+use longhaul_domain::{ExecutionId, SessionId};
 use longhaul_store::{
     StoreError,
     database::outage::ClaimGate,

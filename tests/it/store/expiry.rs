@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ServeKey, WaitReason};
+use longhaul_domain::{ServeKey, WaitReason};
 use longhaul_store::executions::expiry::KEEP_KEYS;
 use longhaul_store::history::prune::Retention;
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::shares::TenantShares;

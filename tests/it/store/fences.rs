@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longhaul_shared::domain::{ServeKey, formats::journal_requirement};
+use longhaul_domain::{ServeKey, formats::journal_requirement};
 use longhaul_store::StoreError;
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use longhaul_store::history::journal::StepKind::Turn;

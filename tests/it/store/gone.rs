@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{LimitKey, RequestKind};
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{LimitKey, RequestKind};
 use longhaul_store::StoreError;
 use longhaul_store::executions::budgets::{CallPrice, Reservation};
 use longhaul_store::executions::claims::Claimed;

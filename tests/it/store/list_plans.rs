@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta};
 use longhaul_api::openapi;
-use longhaul_shared::clock::{Clock, SystemClock};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, ExecutionStatus, ProjectStatus, RequestKind, RequestState, SessionId, TenantId, WaitReason,
 };
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::executions::list_filter::{ListFilter, MAX_EXAMINED};
 use longhaul_store::fleet::roster::WorkerState;
 use longhaul_store::human_requests::RequestFilter;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::WaitReason;
+use longhaul_domain::WaitReason;
 
 use crate::support::leases::{Conclusion, World, transient};
 

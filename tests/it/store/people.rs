@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ApiKeyId, ExecutionStatus, HumanRequestId, RequestKind, RequestState, WaitReason};
+use longhaul_domain::{ApiKeyId, ExecutionStatus, HumanRequestId, RequestKind, RequestState, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::StepKind;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::DateTime;
-use longhaul_shared::domain::WaitReason;
+use longhaul_domain::WaitReason;
 use longhaul_store::Store;
 use longhaul_store::executions::list_filter::uuid_floor;
 use longhaul_store::history::journal::StepKind::Prompt;

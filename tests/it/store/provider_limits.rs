@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::WaitReason;
+use longhaul_domain::WaitReason;
 use longhaul_store::providers::breakers::{Asking, ModelKey};
 use longhaul_store::providers::limits::{PublishedLimits, Refusal, RefusalCounter};
 use uuid::Uuid;

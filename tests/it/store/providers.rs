@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
-use longhaul_shared::domain::{ExecutionId, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::fleet::maintenance::Runnable;

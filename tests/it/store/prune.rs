@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT, WaitReason};
+use longhaul_domain::{ExecutionId, JOURNAL_FORMAT, WaitReason};
 use longhaul_store::history::journal::Loaded;
 use longhaul_store::history::journal::StepKind::Turn;
 use longhaul_store::history::prune::{Pruned, Retention};

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::claims::Lane;
 use longhaul_store::executions::control::{Cancelled, Continue};
 use longhaul_store::executions::submit::NewExecution;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::history::journal::StepKind::{Call, Turn};
 use longhaul_store::history::journal::{JournalStep, JournalWrite, StepState};

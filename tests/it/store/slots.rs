@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
+use longhaul_domain::{ExecutionId, LimitKey};
 use longhaul_sdk::spec::{ConcurrencySpec, DefinitionSpec};
-use longhaul_shared::domain::{ExecutionId, LimitKey};
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::control::Cancelled;
 use longhaul_store::executions::submit::NewExecution;

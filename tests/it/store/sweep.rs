@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use longhaul_shared::domain::WaitReason;
+use longhaul_domain::WaitReason;
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_store::fleet::duties::DoneDuty;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ApiKeyId, RequestKind, RequestState, WaitReason};
+use longhaul_domain::{ApiKeyId, RequestKind, RequestState, WaitReason};
 use longhaul_store::executions::claims::Claimed;
 
 use longhaul_store::human_requests::{Decider, HumanRequest, NewDecision, NewHumanRequest, Verdict};

@@ -1,7 +1,7 @@
 //! Core-rules 17 over trees: an execution that ended or is being cancelled cancels all its descendants, even those
 //! being spawned.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::claims::Claimed;
 use longhaul_store::executions::control::Cancelled;
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longhaul_api::{ApiDeps, ApiOptions, OidcProvider};
+use longhaul_config::{Config, Sources};
+use longhaul_domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
 use longhaul_files::Files;
+use longhaul_guards::http::{HttpOptions, client};
 use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
-use longhaul_shared::config::{Config, Sources};
-use longhaul_shared::domain::{ExecutionId, Price, Prices, ProviderPrices, TenantId};
-use longhaul_shared::http::{HttpOptions, client};
 use longhaul_store::executions::submit::Submitter;
 use longhaul_store::tenants::api_keys::{Pepper, Scope};
 use longhaul_store::{Store, StoreOptions};

@@ -2,12 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use longhaul_config::{Config, Sources};
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::{AgentSpec, DefinitionSpec};
-use longhaul_shared::{
-    config::{Config, Sources},
-    domain::{ExecutionId, TenantId},
-};
 use longhaul_store::{
     Store, StoreOptions,
     catalogue::{

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_domain::requirements::is_other_build;
+use longhaul_domain::{ExecutionId, MAX_DEADLINE, ServeKey, TenantId, WaitReason, WorkerId};
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
-use longhaul_shared::domain::requirements::is_other_build;
-use longhaul_shared::domain::{ExecutionId, MAX_DEADLINE, ServeKey, TenantId, WaitReason, WorkerId};
 use longhaul_store::executions::children::{NewChild, SpawnLease, SpawnRefused, TreeLimits};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed};
 use longhaul_store::executions::outcomes::{Concluded, LeaseEnd, LeaseKey};

@@ -8,7 +8,7 @@ use std::{
 
 use longhaul_cli::compose;
 use longhaul_embedded::free_port;
-use longhaul_shared::http::{self, HttpOptions};
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_store::tenants::api_keys::Scope;
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret;

@@ -1,8 +1,8 @@
 //! Redis for a test: the shared server with a key prefix of the test's own, and what the product left in it.
 
 use futures::StreamExt;
+use longhaul_domain::ExecutionId;
 use longhaul_queue::QueueOptions;
-use longhaul_shared::domain::ExecutionId;
 use redis::{FromRedisValue, aio::PubSub};
 use secrecy::SecretString;
 use uuid::Uuid;

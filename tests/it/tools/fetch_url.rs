@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Redirect},
     routing::get,
 };
-use longhaul_shared::domain::CallErrorKind;
+use longhaul_domain::CallErrorKind;
 use longhaul_tools::{AllowedNetworks, CallOutcome, FetchUrlSettings, ToolRegistry, ToolSources, Toolbox};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;

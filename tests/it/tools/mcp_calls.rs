@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
+use longhaul_domain::CallErrorKind;
 use longhaul_sdk::{FailureClass, FailureCode};
-use longhaul_shared::domain::CallErrorKind;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_tools::Toolbox;
 use serde_json::{Value, json};

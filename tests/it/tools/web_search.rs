@@ -13,11 +13,9 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::get,
 };
+use longhaul_config::{Config, Sources, WebSearchConfig};
+use longhaul_domain::CallErrorKind;
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::{
-    config::{Config, Sources, WebSearchConfig},
-    domain::CallErrorKind,
-};
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_tools::{AllowedNetworks, CallOutcome, McpPool, ToolRegistry, ToolSources, Toolbox, WebSearch};
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::{ExecutionId, JOURNAL_FORMAT};
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::domain::{ExecutionId, JOURNAL_FORMAT};
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::json;
 

@@ -13,11 +13,11 @@ use std::{
 };
 
 use longhaul_agent::probe::{Point, Probe};
+use longhaul_domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId};
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec, ToolEffect,
     spec::{BudgetSpec, ToolRef},
 };
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, JOURNAL_FORMAT, RequestKind, TenantId};
 use longhaul_store::{
     database::schema,
     executions::{budgets::Caps, control::Fork},

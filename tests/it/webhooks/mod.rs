@@ -13,7 +13,7 @@ use std::{
 
 use axum::{Router, body::Bytes, extract::State, http::HeaderMap, http::StatusCode, routing::post};
 use longhaul_api::ApiOptions;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_webhooks::WebhookOptions;
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;

@@ -11,10 +11,10 @@ use std::{
 };
 
 use longhaul_agent::probe::Point;
+use longhaul_config::{PriceConfig, ProviderKind};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, ModelSpec, OnExhausted, ToolRef};
 use longhaul_sdk::{ToolEffect, Usd};
-use longhaul_shared::config::{PriceConfig, ProviderKind};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::budgets::{Caps, Ledger};
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{Captured, Reply, ev_finish, ev_text, reply_calls, reply_events};

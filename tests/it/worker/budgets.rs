@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use longhaul_agent::probe::Point;
+use longhaul_config::PriceConfig;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
 use longhaul_sdk::{ToolEffect, Usd};
-use longhaul_shared::config::PriceConfig;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::budgets::{Caps, Ledger};
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{reply_calls, reply_status, reply_text};

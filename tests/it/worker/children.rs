@@ -1,11 +1,11 @@
 //! Sub-agents: child executions carry out parts of a task while their parent is parked until all have ended.
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     AgentSpec,
     spec::{BudgetSpec, ToolRef},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::budgets::Caps;
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{Captured, Gate, Reply, ev_gate, ev_text, reply_calls, reply_events, reply_text};

@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use longhaul_domain::TenantId;
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::RetrySpec};
-use longhaul_shared::domain::TenantId;
 use longhaul_testkit::model::reply_text;
 use serde_json::{Value, json};
 

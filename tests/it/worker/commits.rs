@@ -2,8 +2,8 @@
 //! statistics would include heartbeats and the sweep.
 
 use longhaul_agent::probe::{Point, Probe};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{ToolEffect, ValidatorResponse, spec::BudgetSpec};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};

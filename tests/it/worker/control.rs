@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{DefinitionSpec, ToolEffect, ValidatorResponse, spec::McpServerSpec};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::control::Cancelled;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{

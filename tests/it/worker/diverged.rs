@@ -1,8 +1,8 @@
 //! Core-rules 7: a resumed attempt under changed code or configuration follows the record, reports the divergence,
 //! and repeats nothing.
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{Conversation, ExecutionDefinition, JsonSchema, Step, ToolEffect, async_trait};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{reply_calls, reply_hang_up, reply_text};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_sdk::DefinitionSpec;
-use longhaul_shared::domain::{ExecutionId, TenantId};
 use longhaul_store::executions::submit::NewExecution;
 use longhaul_testkit::model::{Gate, ev_finish, ev_gate, ev_text, reply_events};
 use serde_json::json;

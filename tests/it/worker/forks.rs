@@ -1,11 +1,11 @@
 //! Forks through a real worker: shared steps are never asked again, whatever differs.
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     DefinitionSpec, ToolEffect, ValidatorResponse,
     spec::{AgentOverrides, ModelSpec},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::executions::control::Fork;
 use longhaul_store::executions::submit::Submitted;
 use longhaul_testkit::model::{reply_calls, reply_text};

@@ -8,10 +8,10 @@ use std::{
 
 use futures::FutureExt;
 use longhaul_agent::probe::{Point, Probe};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     Failure, FailureClass, FailureCode, ToolEffect, ToolFailure, ValidatorResponse, spec::McpServerSpec,
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::mcp::HttpMcp;
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_hang_up, reply_text,

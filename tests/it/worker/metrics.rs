@@ -1,7 +1,7 @@
 //! Metrics and health of a worker over HTTP.
 
 use longhaul_embedded::free_port;
-use longhaul_shared::http::{HttpOptions, client};
+use longhaul_guards::http::{HttpOptions, client};
 use longhaul_testkit::model::{Gate, ev_gate, ev_text, reply_events, reply_text};
 use reqwest::StatusCode;
 use rustix::process::Signal;

@@ -13,11 +13,9 @@ use std::{
 
 use chrono::TimeDelta;
 use longhaul_agent::probe::Point;
+use longhaul_config::{LimitConfig, ProviderConfig};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::spec::{BudgetSpec, DefinitionSpec, FallbackModel, ModelSpec, OnExhausted};
-use longhaul_shared::{
-    config::{LimitConfig, ProviderConfig},
-    domain::ExecutionId,
-};
 use longhaul_store::providers::breakers::BreakerRow;
 use longhaul_testkit::model::{Gate, ModelServer, ev_gate, reply_status, reply_text};
 use longhaul_worker::WorkerBuilder;

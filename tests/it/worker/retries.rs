@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     DefinitionSpec, Failure, FailureClass, FailureCode, ToolEffect, ToolFailure,
     spec::{AgentLimits, RetrySpec},
 };
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{
     Reply, ev_cut, ev_raw, ev_text, reply_calls, reply_events, reply_hang_up, reply_status, reply_text,
 };

@@ -2,8 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::AgentSpec;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{history::ledger::EffectState, tenants::scope::TenantScope};
 use longhaul_testkit::model::{Captured, reply_calls, reply_text};
 use serde_json::{Value, json};

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::{domain::ExecutionId, telemetry};
+use longhaul_telemetry as telemetry;
 use longhaul_testkit::model::{reply_calls, reply_status, reply_text};
 use serde_json::{Value, json};
 use tracing::dispatcher::set_default;

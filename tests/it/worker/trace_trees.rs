@@ -12,11 +12,9 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use longhaul_cli::compose;
+use longhaul_domain::ExecutionId;
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_sdk::{AgentSpec, spec::ToolRef};
-use longhaul_shared::{
-    domain::ExecutionId,
-    http::{self, HttpOptions},
-};
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_silent, reply_status, reply_text};
 use rustix::process::Signal;

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use longhaul_api::ApiOptions;
 use longhaul_cli::compose;
-use longhaul_shared::{
-    domain::ExecutionId,
-    http::{self, HttpOptions},
-};
+use longhaul_domain::ExecutionId;
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use secrecy::ExposeSecret;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::{files::BODY_GRACE, history::prune::Retention};
 use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_text};
 use serde_json::json;

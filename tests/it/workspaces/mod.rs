@@ -9,8 +9,8 @@ mod wire;
 use std::{collections::BTreeMap, sync::Arc};
 
 use longhaul_api::ApiOptions;
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{AgentSpec, spec::ToolRef};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{Captured, reply_calls, reply_text};
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@
 //! holds the call is committed ([`Writer::flush`]) before a person is asked about it, so that the answer finds the
 //! same call.
 
+use longhaul_domain::ToolCall;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::ToolCall;
 
 use super::approval;
 use crate::{

@@ -8,11 +8,11 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason, cut};
 use longhaul_sdk::{
     Failure, FailureCode, Step,
     approvals::{Access, OnReject},
 };
-use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason, cut};
 use longhaul_store::human_requests::HumanRequest;
 use longhaul_tools::HostTool;
 use serde_json::Value;

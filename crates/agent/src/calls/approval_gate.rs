@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason};
 use longhaul_references::Path;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, ToolCall, WaitReason};
 use serde_json::{Value, json};
 
 use crate::{

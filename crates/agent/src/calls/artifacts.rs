@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use longhaul_domain::{ExecutionId, FileId, LeaseToken, TenantId, WorkerId, message::FileRef};
 use longhaul_files::{FilesError, media_type};
 use longhaul_sdk::ToolFile;
-use longhaul_shared::domain::{ExecutionId, FileId, LeaseToken, TenantId, WorkerId, message::FileRef};
 use longhaul_store::{
     StoreError,
     database::retry::patiently,

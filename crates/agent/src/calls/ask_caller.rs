@@ -3,11 +3,9 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason};
+use longhaul_guards::json_schema::report;
 use longhaul_sdk::{Failure, FailureCode, Step};
-use longhaul_shared::{
-    domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason},
-    json_schema::report,
-};
 use serde_json::Value;
 
 use crate::{

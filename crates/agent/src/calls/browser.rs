@@ -11,8 +11,8 @@ use std::sync::{
 };
 
 use longhaul_browser::{Browser, BrowserError, Browsers, Screenshot, Slot, Target, Transfer, Typed};
+use longhaul_domain::{CallError, CallErrorKind, TenantId};
 use longhaul_sdk::{ToolEffect, ToolFile};
-use longhaul_shared::domain::{CallError, CallErrorKind, TenantId};
 use longhaul_tools::{BrowserTool, CallOutcome, Toolbox};
 use serde::Deserialize;
 use tokio::{

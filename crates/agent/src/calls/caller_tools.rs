@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason};
 use longhaul_sdk::{Failure, FailureCode, Step, spec::CallerToolSpec};
-use longhaul_shared::domain::{CallError, CallErrorKind, RequestKind, RequestState, WaitReason};
 use serde_json::Value;
 
 use crate::{

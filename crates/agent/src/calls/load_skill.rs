@@ -3,9 +3,9 @@
 //! A result begins with a line that names skill and file. While the conversation has it, another load of the same
 //! file answers that it is there; after a compression has removed it, it is loaded again.
 
+use longhaul_domain::{CallError, CallErrorKind, cut, requirements::LOAD_SKILL};
 use longhaul_llm::Message;
 use longhaul_sdk::{Step, spec::SKILL_FILE};
-use longhaul_shared::domain::{CallError, CallErrorKind, cut, requirements::LOAD_SKILL};
 use longhaul_store::{catalogue::skills::PinnedSkill, database::retry::patiently};
 use serde_json::Value;
 
@@ -87,7 +87,7 @@ pub(super) fn is_load(message: &Message, heading: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::domain::SkillVersionId;
+    use longhaul_domain::SkillVersionId;
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! The agent's memory in its execution: what the first prompt of a conversation recalls, and the tools `remember` and
 //! `recall` (docs/design/memory.md).
 
+use longhaul_domain::{CallError, CallErrorKind, EpisodeId, message::BYTES_PER_TOKEN};
 use longhaul_sdk::{
     Step,
     context::{ContextUnavailable, Memories},
     spec::{MAX_EPISODE_CHARS, MemorySpec},
 };
-use longhaul_shared::domain::{CallError, CallErrorKind, EpisodeId, message::BYTES_PER_TOKEN};
 use longhaul_store::{
     StoreError,
     database::retry::patiently,

@@ -1,7 +1,7 @@
 //! `plan_project`: puts the plan of the project that a session is about (docs/adr/0053-projects.md).
 
+use longhaul_domain::{CallError, CallErrorKind, Plan};
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{CallError, CallErrorKind, Plan};
 use longhaul_store::{
     database::retry::patiently,
     projects::{Edited, NewPlan},

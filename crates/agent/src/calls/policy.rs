@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use longhaul_domain::redaction::is_pointer;
 use longhaul_references::Condition;
 use longhaul_sdk::{
     Failure, FailureCode,
     approvals::{Access, ApprovalsSpec, names},
 };
-use longhaul_shared::domain::redaction::is_pointer;
 use serde_json::Value;
 
 /// The approval rules of an agent.

@@ -7,8 +7,8 @@ use std::{
 
 use longhaul_llm::{Message, ModelError, ModelReply, ModelRequest, NO_FILES, ToolChoice, health::Call, prompt_bound};
 use longhaul_sdk::{Step, StepError, spec::ModelSpec};
-use longhaul_shared::telemetry::trace;
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepUsage};
+use longhaul_telemetry::trace;
 use serde::{Deserialize, Serialize};
 use tracing::Instrument;
 

@@ -1,6 +1,7 @@
 //! Reserves a model call's cost in the budget of the execution tree before the call, and settles it with the
 //! call's step (core-rules 13).
 
+use longhaul_domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_llm::{
     ModelError, ModelRequest, RequestFiles, ToolChoice, Usage,
     health::Route,
@@ -10,7 +11,6 @@ use longhaul_llm::{
 };
 use longhaul_queue::producer::WakeupPublisher;
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Interrupt, Step, StepError, Usd};
-use longhaul_shared::domain::{CallTokens, ExecutionId, Price, WaitReason};
 use longhaul_store::{
     StoreError,
     database::retry::patiently,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_domain::{ToolCall, noted::NotedCall};
 use longhaul_llm::Message;
 use longhaul_references::{Path, StateWrite};
 use longhaul_sdk::ToolEffect;
-use longhaul_shared::domain::{ToolCall, noted::NotedCall};
 use longhaul_store::history::journal::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

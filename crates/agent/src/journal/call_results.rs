@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::{CallError, CallErrorKind, ToolCall, cut, message::FileRef, noted::Noted};
 use longhaul_llm::Message;
 use longhaul_references::{Path, PlannedCall, stored, value_of};
 use longhaul_sdk::{Step, ToolScratchpad};
-use longhaul_shared::{
-    domain::{CallError, CallErrorKind, ToolCall, cut, message::FileRef, noted::Noted},
-    telemetry::metrics,
-};
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepState};
+use longhaul_telemetry::metrics;
 use longhaul_tools::CallOutcome;
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! The record of a tool call before its end: what the journal holds of it when the attempt meets it again, and the
 //! intent before a call that must not be repeated. `call_results.rs` records its end.
 
+use longhaul_domain::ToolCall;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::ToolCall;
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepState};
 use serde_json::Value;
 

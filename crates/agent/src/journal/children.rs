@@ -3,13 +3,10 @@
 
 use std::collections::HashMap;
 
+use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_sdk::{
     Step,
     spec::{AgentOverrides, SubAgentGrant},
-};
-use longhaul_shared::{
-    domain::{ExecutionId, WaitReason},
-    telemetry::trace,
 };
 use longhaul_store::{
     catalogue::definitions::{Version, agent_definition},
@@ -21,6 +18,7 @@ use longhaul_store::{
     },
     history::journal::Hash,
 };
+use longhaul_telemetry::trace;
 use serde_json::json;
 
 use super::{Writer, corrupt, from_store};

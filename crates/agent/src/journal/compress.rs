@@ -3,9 +3,9 @@
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
+use longhaul_domain::{cut, message::BYTES_PER_TOKEN};
 use longhaul_llm::Message;
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
-use longhaul_shared::domain::{cut, message::BYTES_PER_TOKEN};
 use longhaul_store::history::journal::{Hash, JournalStep, StepKind, StepUsage};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

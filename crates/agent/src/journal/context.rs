@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
+use longhaul_domain::cut;
 use longhaul_llm::Message;
 use longhaul_sdk::context::{ContextQuery, ContextUnavailable, Memories};
-use longhaul_shared::domain::cut;
 use longhaul_store::{database::retry::patiently, memory::MemoryPlace, projects::Standing};
 
 use super::{Agent, Journal, Writer};
@@ -192,7 +192,7 @@ fn within_limits(items: impl Iterator<Item = String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::domain::{ProjectStatus, TaskStatus};
+    use longhaul_domain::{ProjectStatus, TaskStatus};
     use longhaul_store::projects::TaskStanding;
 
     use super::*;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use longhaul_domain::ToolCall;
 use longhaul_llm::{Message, Usage};
 use longhaul_sdk::{Failure, FailureCode, Step};
-use longhaul_shared::domain::ToolCall;
 use longhaul_store::history::journal::Hash;
 use serde::Serialize;
 use serde_json::json;

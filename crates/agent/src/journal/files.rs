@@ -6,10 +6,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use longhaul_config::FilesConfig;
+use longhaul_domain::message::FileRef;
 use longhaul_files::{FilesError, memory::Held};
 use longhaul_llm::{RequestFiles, health::Route};
 use longhaul_sdk::{Failure, FailureCode, Step};
-use longhaul_shared::{config::FilesConfig, domain::message::FileRef};
 use longhaul_store::{StoreError, database::retry::patiently};
 
 use super::{Journal, from_store};

@@ -1,7 +1,7 @@
 //! Limits of a run: turns, the last turn, and calls that repeatedly fail with the same error.
 
+use longhaul_domain::ToolCall;
 use longhaul_sdk::{FailureCode, Step};
-use longhaul_shared::domain::ToolCall;
 
 use super::{Agent, Journal, call_record::Answered};
 use crate::prepare::tool_list::Offer;

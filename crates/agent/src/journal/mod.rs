@@ -43,10 +43,10 @@ mod turn;
 mod turn_body;
 mod verdict;
 
+use longhaul_domain::{CallError, CallErrorKind};
 use longhaul_llm::Message;
 use longhaul_references::{CallWrite, Method, Path};
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::domain::{CallError, CallErrorKind};
 use longhaul_store::{
     StoreError,
     history::journal::{Hash, JournalStep, MessageBytes, StoredJournal},

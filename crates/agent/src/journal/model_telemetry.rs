@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use longhaul_llm::{ModelError, ModelReply, ReplyEvent, health::Route};
 use longhaul_sdk::FailureClass;
-use longhaul_shared::telemetry::{
+use longhaul_telemetry::{
     TRACED,
     metrics::{self, AskedModel, ModelOutcome, TokenKind},
     trace,

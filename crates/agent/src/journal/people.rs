@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{RequestKind, cut};
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{RequestKind, cut};
 use longhaul_store::{
     database::retry::patiently,
     history::journal::Hash,

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::{ExecutionId, noted::NotedModel};
 use longhaul_llm::Message;
 use longhaul_references::{StateLimits, StateLog};
 use longhaul_sdk::{Failure, Step, ToolSpec, spec::MemorySpec};
-use longhaul_shared::domain::{ExecutionId, noted::NotedModel};
 use longhaul_store::{
     database::retry::patiently,
     history::journal::{JournalStep, StepKind},

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::WaitReason;
 use longhaul_llm::{
     ModelError,
     health::{Admission, AfterThrottle, Call, Wait, is_throttle},
 };
 use longhaul_sdk::{Failure, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::{domain::WaitReason, telemetry::metrics};
 use longhaul_store::{history::journal::Hash, providers::breakers::Asking};
+use longhaul_telemetry::metrics;
 use serde_json::json;
 
 use super::{Agent, Writer, budget::REPLY_TOKENS, from_store};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ToolCall, noted::NotedCall};
 use longhaul_llm::{FinishReason, Message, ModelError, ModelReply};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step, StepError};
-use longhaul_shared::domain::{ToolCall, noted::NotedCall};
 use longhaul_store::history::journal::{JournalStep, StepKind, StepState};
 use serde::Serialize;
 use serde_json::json;

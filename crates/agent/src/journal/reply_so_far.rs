@@ -3,7 +3,7 @@
 //! The future that reads the reply is dropped at a cancel, so the text is copied here while it arrives. A worker that
 //! dies at that moment loses it.
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 use longhaul_store::history::journal::{Hash, MessageBytes};
 
 /// Most bytes of an unfinished reply that are kept.

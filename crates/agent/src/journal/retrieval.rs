@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use longhaul_domain::noted::NotedCall;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::noted::NotedCall;
 use longhaul_store::history::journal::{JournalStep, StepKind, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

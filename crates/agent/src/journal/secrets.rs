@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longhaul_shared::domain::redaction::{REDACTED, Secrets};
+use longhaul_domain::redaction::{REDACTED, Secrets};
 use serde_json::Value;
 
 use super::{Agent, preview};

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::{CallError, CallErrorKind, RetryCounters};
 use longhaul_sdk::{Failure, FailureClass, FailureCode, Step};
-use longhaul_shared::domain::{CallError, CallErrorKind, RetryCounters};
 use longhaul_store::history::journal::{Hash, JournalStep, StepState};
 use longhaul_tools::{MissingTool, server_of};
 use serde_json::json;

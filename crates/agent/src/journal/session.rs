@@ -3,8 +3,8 @@
 //! The execution pins the number of the last message before its own, so that a resume sends the same request; it
 //! journals its own messages only.
 
+use longhaul_domain::SessionId;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::SessionId;
 use longhaul_store::database::retry::patiently;
 use serde::{Deserialize, Serialize};
 

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::ToolCall;
 use longhaul_llm::Message;
 use longhaul_references::{CallWrite, Path, PlannedCall, StateLimits, StateLog, StateWrite, value_of};
 use longhaul_sdk::{Step, ToolScratchpad};
-use longhaul_shared::domain::ToolCall;
 use longhaul_store::history::journal::{Hash, JournalStep, MessageBytes};
 use serde_json::{Value, json};
 

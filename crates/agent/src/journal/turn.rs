@@ -11,6 +11,7 @@ use std::{
 };
 
 use futures::channel::mpsc::UnboundedSender;
+use longhaul_domain::ToolCall;
 use longhaul_llm::{
     CacheSpan, FinishReason, Message, ModelError, ModelReply, ModelRequest, PromptCache, ReplyEvent, RequestFiles,
     ToolChoice, Usage, estimate_tokens,
@@ -18,8 +19,8 @@ use longhaul_llm::{
 };
 use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::Step;
-use longhaul_shared::{domain::ToolCall, telemetry::trace};
 use longhaul_store::history::journal::{Hash, JournalStep, MessageBytes, StepKind, StepState};
+use longhaul_telemetry::trace;
 use serde_json::json;
 use tracing::Instrument;
 

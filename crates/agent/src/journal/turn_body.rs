@@ -1,7 +1,7 @@
 //! Bodies of turn steps.
 
+use longhaul_domain::noted::NotedCall;
 use longhaul_llm::{FinishReason, Usage};
-use longhaul_shared::domain::noted::NotedCall;
 use serde::{Deserialize, Serialize};
 
 /// What the model is told after a reply without text and calls.

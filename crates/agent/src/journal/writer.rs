@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::{ExecutionId, LeaseToken, SessionId, TenantId, ToolCall, WorkerId};
 use longhaul_sdk::{FailureCode, Step};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, ToolCall, WorkerId};
 use longhaul_store::{
     executions::budgets::Settlement,
     fleet::lease_writer::LeaseWriter,

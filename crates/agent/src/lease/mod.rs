@@ -16,8 +16,8 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::LeaseToken;
 use longhaul_sdk::{Interrupt, Step};
-use longhaul_shared::domain::LeaseToken;
 use longhaul_store::executions::claims::Lane;
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -4,10 +4,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{
-    domain::{ExecutionId, WorkerId},
-    memory::resident,
-};
+use longhaul_domain::{ExecutionId, WorkerId};
+use longhaul_shared::memory::resident;
 use longhaul_store::{Store, database::retry::patiently};
 
 use super::AttemptControl;

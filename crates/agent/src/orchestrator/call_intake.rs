@@ -1,12 +1,10 @@
 //! Stage one of a call: recovery from the journal, limits and parsing, before it is scheduled.
 
+use longhaul_domain::{CallError, CallErrorKind, ToolCall};
 use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
-use longhaul_shared::{
-    domain::{CallError, CallErrorKind, ToolCall},
-    telemetry::metrics,
-};
 use longhaul_store::history::journal::Hash;
+use longhaul_telemetry::metrics;
 use serde_json::Value;
 
 use super::{

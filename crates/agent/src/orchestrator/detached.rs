@@ -1,9 +1,9 @@
 //! Detached calls, which the tick does not wait for: answered at once, launched with the others, recovered after a
 //! crash.
 
+use longhaul_domain::{CallError, CallErrorKind, ToolCall};
 use longhaul_references::PlannedCall;
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{CallError, CallErrorKind, ToolCall};
 use serde_json::json;
 
 use super::{Tick, call_intake::ReplyCall, schedule::Event, scheduled_call::Fate};

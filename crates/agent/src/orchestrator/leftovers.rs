@@ -4,8 +4,8 @@
 //! a dependency that failed or did not run · a cycle that a literal breaks · a cycle · a path that nothing writes.
 //! Each round applies one row, because its answers may unblock other calls.
 
+use longhaul_domain::{CallError, CallErrorKind};
 use longhaul_references::{Missing, Path, Resolution, StateLog};
-use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::json;
 
 use super::scheduled_call::{Fate, Progress, ScheduledCall, Unrun};

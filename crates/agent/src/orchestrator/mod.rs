@@ -22,9 +22,9 @@ mod scheduled_call;
 use std::{collections::VecDeque, sync::Arc};
 
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use longhaul_domain::{CallError, CallErrorKind};
 use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Interrupt, Step, StepError};
-use longhaul_shared::domain::{CallError, CallErrorKind};
 use longhaul_store::{history::journal::Hash, memory::MemoryPlace};
 use longhaul_tools::CallOutcome;
 use serde_json::json;

@@ -2,12 +2,13 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use longhaul_domain::ToolCall;
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_references::{CallWrite, Features, Path, PlannedCall, Signature, StateLimits, StateLog};
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{AgentLimits, Launch},
 };
-use longhaul_shared::{domain::ToolCall, json_schema::SchemaCache};
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, sync::Arc};
 
 use longhaul_sdk::ToolScratchpad;
-use longhaul_shared::telemetry::{TRACED, trace};
+use longhaul_telemetry::{TRACED, trace};
 use longhaul_tools::{BrowserTool, SerialTool, Toolbox, WorkspaceTool};
 use tracing::{Instrument, Span};
 

@@ -1,8 +1,8 @@
 //! A call of a reply as the scheduler sees it: declarations, progress and outcome.
 
+use longhaul_domain::CallError;
 use longhaul_references::{Instance, Path, PlannedCall};
 use longhaul_sdk::spec::Launch;
-use longhaul_shared::domain::CallError;
 
 /// A call whose arguments are complete.
 #[derive(Debug)]

@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
+use longhaul_config::{McpConfig, RefusedServer};
+use longhaul_domain::{RetryPolicy, requirements::LOAD_SKILL};
 use longhaul_sdk::{
     AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
     spec::{AgentOverrides, OutputMode, SubAgentGrant},
-};
-use longhaul_shared::{
-    config::{McpConfig, RefusedServer},
-    domain::{RetryPolicy, requirements::LOAD_SKILL},
 };
 use longhaul_store::{catalogue::definitions::PinnedVersions, executions::claims::Claimed};
 use longhaul_tools::{AllowedNetworks, Toolbox};

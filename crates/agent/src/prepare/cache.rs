@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::{AgentVersionId, DefinitionVersionId};
 use longhaul_sdk::ConfigType;
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId};
 use quick_cache::sync::Cache;
 
 use crate::Agent;

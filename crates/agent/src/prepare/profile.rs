@@ -3,12 +3,12 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use longhaul_llm::{Message, ModelError};
-use longhaul_sdk::{Failure, Step};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     CallError, TenantId, ToolCall,
     noted::{Noted, NotedCall, NotedModel},
 };
+use longhaul_llm::{Message, ModelError};
+use longhaul_sdk::{Failure, Step};
 use serde_json::Value;
 
 use crate::ready_call::Reply;

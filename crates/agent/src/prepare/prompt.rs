@@ -3,8 +3,8 @@
 
 use std::sync::LazyLock;
 
+use longhaul_guards::template::{Engine, value_of};
 use longhaul_sdk::{Failure, FailureCode};
-use longhaul_shared::template::{Engine, value_of};
 use minijinja::context;
 use serde_json::Value;
 

@@ -8,12 +8,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use longhaul_domain::{CallError, CallErrorKind, ToolCall, cut, noted::NotedModel};
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_references::{Features, PlannedCall, Signature};
 use longhaul_sdk::{AgentConfig, Failure, FailureCode, ToolEffect, ToolSpec, spec::LatentToolSpec};
-use longhaul_shared::{
-    domain::{CallError, CallErrorKind, ToolCall, cut, noted::NotedModel},
-    json_schema::SchemaCache,
-};
 use serde_json::{Value, json};
 
 pub use longhaul_sdk::spec::SUBMIT_OUTPUT;
@@ -236,8 +234,8 @@ mod tests {
         });
         let tools = tool_list(&AgentSpec::new("a", "p"), Some(&schema)).unwrap();
         let parameters = &tools.shown(Offer::OutputOnly)[0].parameters;
-        let validator = longhaul_shared::json_schema::report::compile(parameters).unwrap();
-        let is_valid = |value| longhaul_shared::json_schema::report::violations(&validator, &value).is_none();
+        let validator = longhaul_guards::json_schema::report::compile(parameters).unwrap();
+        let is_valid = |value| longhaul_guards::json_schema::report::violations(&validator, &value).is_none();
         assert!(is_valid(json!({"output": {"next": {"next": {}}}})));
         assert!(!is_valid(json!({"output": {"next": {"next": 1}}})));
         assert!(!is_valid(json!({})));

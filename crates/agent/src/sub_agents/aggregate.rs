@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use longhaul_domain::{CallError, CallErrorKind};
 use longhaul_sdk::json_pointer::token;
-use longhaul_shared::domain::{CallError, CallErrorKind};
 use serde_json::{Map, Value, json};
 
 use super::outcome::{Outcome, fitting};

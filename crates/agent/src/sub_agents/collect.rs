@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use longhaul_domain::{CallError, CallErrorKind, ExecutionId, WaitReason, cut};
 use longhaul_sdk::Step;
-use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionId, WaitReason, cut};
 use longhaul_store::executions::children::Child;
 use serde::Deserialize;
 

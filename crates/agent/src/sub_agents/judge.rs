@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::message::BYTES_PER_TOKEN;
 use longhaul_llm::Message;
 use longhaul_sdk::{Step, answer, spec::Strategy};
-use longhaul_shared::domain::message::BYTES_PER_TOKEN;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use std::{borrow::Cow, cmp::Ordering};
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::{ExecutionId, ExecutionStatus, cut};
 use longhaul_sdk::{FailureCode, Step, answer, numbers};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, cut};
 use longhaul_store::executions::{children::Child, sub_agents::ChildEnd};
 use serde_json::{Number, Value, json};
 

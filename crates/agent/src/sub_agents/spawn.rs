@@ -1,8 +1,8 @@
 //! `spawn_sub_agent`: starts a child for each task. The execution is parked until they have ended, unless the call goes
 //! on without them; the call's result is what its strategy makes of theirs.
 
+use longhaul_domain::{CallError, CallErrorKind, ExecutionStatus, WaitReason, cut};
 use longhaul_sdk::{Interrupt, Step, spec::Strategy};
-use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionStatus, WaitReason, cut};
 use longhaul_store::executions::children::{Child, SpawnRefused, TreeLimits};
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use longhaul_domain::cut;
 use longhaul_sdk::{
     DefinitionSpec, Failure, FailureCode, Validation, Validator, ValidatorResponse, validator::IS_VALID_JSON,
 };
-use longhaul_shared::domain::cut;
 use longhaul_tools::STOP_EXECUTION;
 
 use super::{JSON_SCHEMA, JsonSchemaValidator, ValidatorRegistry};

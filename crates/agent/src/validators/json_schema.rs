@@ -1,7 +1,7 @@
 //! Validates an answer against a JSON Schema, from the settings or the definition's output schema.
 
+use longhaul_guards::json_schema::{Schema, SchemaCache, report};
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, answer, async_trait};
-use longhaul_shared::json_schema::{Schema, SchemaCache, report};
 use longhaul_tools::settings_of;
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! Checks the plan of a project before it is accepted, so that the model can correct a circle or an unknown name.
 
+use longhaul_domain::Plan;
 use longhaul_sdk::{Validation, Validator, ValidatorResponse, async_trait};
-use longhaul_shared::domain::Plan;
 use longhaul_store::catalogue::definitions::PLAN_DEFINITION;
 use serde_json::Value;
 

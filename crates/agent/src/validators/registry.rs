@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::{IsValidJson, Validator, validator::IS_VALID_JSON};
-use longhaul_shared::json_schema::SchemaCache;
 use longhaul_store::catalogue::definitions::PLAN_DEFINITION;
 use longhaul_tools::{STOP_EXECUTION, are_none};
 use serde_json::Value;

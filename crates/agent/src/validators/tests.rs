@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::{
     DefinitionSpec, FailureCode, IsValidJson, ToolScratchpad, Validation, Validator, ValidatorResponse, answer,
     async_trait,
     spec::{ValidatorRef, ValidatorSettings},
 };
-use longhaul_shared::json_schema::SchemaCache;
 use longhaul_tools::STOP_EXECUTION;
 use serde_json::{Value, json};
 

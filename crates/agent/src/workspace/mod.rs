@@ -13,9 +13,9 @@ mod tree;
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use longhaul_domain::{CallError, CallErrorKind, ExecutionId, LeaseToken, TenantId, WorkerId, cut};
 use longhaul_files::FilesError;
 use longhaul_sdk::{Failure, FailureCode, StepError};
-use longhaul_shared::domain::{CallError, CallErrorKind, ExecutionId, LeaseToken, TenantId, WorkerId, cut};
 use longhaul_store::{
     StoreError,
     database::retry::patiently,

@@ -8,12 +8,10 @@ use std::{collections::HashMap, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
+use longhaul_domain::{TenantId, cut};
 use longhaul_files::{Files, FilesError, memory::FileMemory};
+use longhaul_guards::http::{self, HttpOptions};
 use longhaul_sdk::{Failure, FailureCode};
-use longhaul_shared::{
-    domain::{TenantId, cut},
-    http::{self, HttpOptions},
-};
 use longhaul_store::files::{BodyHash, WorkspaceEntry, WorkspaceNode, hex_of};
 use reqwest::{Body, Client, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};

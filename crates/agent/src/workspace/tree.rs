@@ -10,7 +10,7 @@ const MAX_BYTES: u64 = 256 << 20;
 /// Maximum entries: files, links and empty directories.
 const MAX_ENTRIES: usize = 10_000;
 /// Maximum bytes of one file: that of a stored body.
-pub(super) const MAX_FILE_BYTES: u64 = longhaul_shared::config::FilesConfig::FILE_BYTES as u64;
+pub(super) const MAX_FILE_BYTES: u64 = longhaul_config::FilesConfig::FILE_BYTES as u64;
 /// Maximum bytes of a path, of the name of a file, and of the target of a link.
 pub(super) const MAX_PATH: usize = 1_024;
 const MAX_NAME: usize = 255;
@@ -210,7 +210,7 @@ fn link(path: &str) -> String {
 
 /// The normal form of a path below the workspace; empty for the workspace itself.
 fn normal(path: &str) -> Result<String, String> {
-    let shown = longhaul_shared::domain::cut(path, 256);
+    let shown = longhaul_domain::cut(path, 256);
     if path.starts_with('/') {
         return Err(format!("`{shown}` is an absolute path; paths are relative to the workspace"));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use longhaul_store::{Store, StoreError, tenants::audit_log::AuditEntry};
 use parking_lot::Mutex;
 use tokio::{

@@ -7,8 +7,8 @@ use axum::{
     extract::FromRequestParts,
     http::{HeaderMap, header, request::Parts},
 };
+use longhaul_domain::{ApiKeyId, TenantId};
 use longhaul_fairness::Share;
-use longhaul_shared::domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
     api_keys::{self, KeyState},
     scope::TenantScope,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longhaul_shared::domain::{ApiKeyId, TenantId};
+use longhaul_domain::{ApiKeyId, TenantId};
 use longhaul_store::tenants::{
     api_keys::{ApiKey, Scope},
     audit_log::Actor,

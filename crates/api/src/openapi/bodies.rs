@@ -2,8 +2,8 @@
 //! use.
 
 use longhaul_contract::{ErrorBody, catalogue::PlatformSpec};
+use longhaul_domain::{Offers, retrieval::RetrievedItem, schedule::ScheduleSpec};
 use longhaul_sdk::{AgentSpec, DefinitionSpec, spec::SkillSpec};
-use longhaul_shared::domain::{Offers, retrieval::RetrievedItem, schedule::ScheduleSpec};
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 

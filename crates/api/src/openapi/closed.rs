@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use longhaul_domain as domain;
+use longhaul_domain::RequestState;
 use longhaul_sdk::FailureClass as Class;
-use longhaul_shared::domain::{self, RequestState};
 use longhaul_store::{
     fleet, history, schedules, sessions,
     tenants::{self, api_keys::Scope},

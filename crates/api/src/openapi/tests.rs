@@ -6,8 +6,8 @@ use std::{
     path::Path,
 };
 
+use longhaul_domain::{ExecutionStatus, WaitReason};
 use longhaul_sdk::FailureClass;
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
 use serde_json::{Map, Value, json};
 use strum::VariantNames;
 

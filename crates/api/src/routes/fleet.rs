@@ -1,7 +1,7 @@
 //! `GET /v1/fleet/demand`, the number to scale workers on, and `GET /v1/fleet/offers`, the names that workers know.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::{Offers, QueueName};
+use longhaul_domain::{Offers, QueueName};
 use longhaul_store::{fleet::demand::Demand, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_queue::watch::QueueState;
-use longhaul_shared::telemetry;
+use longhaul_telemetry as telemetry;
 use serde::Serialize;
 use tokio::time::timeout;
 use utoipa::ToSchema;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, TimeDelta, Utc};
+use longhaul_domain::ExecutionStatus;
 use longhaul_sdk::Usd;
-use longhaul_shared::domain::ExecutionStatus;
 use longhaul_store::{
     executions::{list_filter::ListFilter, overview::WAITING_READ, read::ExecutionSummary},
     tenants::api_keys::Scope,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use longhaul_api::ApiOptions;
 use longhaul_command::{Exit, context::flag, signals};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

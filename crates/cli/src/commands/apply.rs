@@ -7,7 +7,9 @@ use std::{
 
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, context::DATA_DIR, env_file, output};
-use longhaul_shared::{agent_secrets, domain::TenantId, sealing::Sealer};
+use longhaul_domain::TenantId;
+use longhaul_guards::agent_secrets;
+use longhaul_guards::sealing::Sealer;
 use longhaul_store::Store;
 use reqwest::{Method, StatusCode};
 use serde::Serialize;

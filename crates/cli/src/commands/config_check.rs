@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::config::{AllowedAgents, Config, LlmConfig, ProviderKind};
+use longhaul_config::{AllowedAgents, Config, LlmConfig, ProviderKind};
 use secrecy::ExposeSecret;
 use serde_json::json;
 

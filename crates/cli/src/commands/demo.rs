@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use futures::future::join_all;
 use longhaul_command::{Exit, context::DATA_DIR, output, signals};
-use longhaul_shared::config::{ProviderKind, Sources};
+use longhaul_config::{ProviderKind, Sources};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};

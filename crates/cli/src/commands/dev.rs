@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use longhaul_command::{Exit, context::DATA_DIR, output, signals};
-use longhaul_shared::config::Sources;
+use longhaul_config::Sources;
 use tokio_util::sync::CancellationToken;
 
 use crate::dev_server::{self, DevServer, DevServerOptions};

@@ -3,13 +3,11 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use longhaul_command::{Context, Exit, output};
+use longhaul_config::{Config, ProviderKind, reveal};
+use longhaul_guards::http::{HttpOptions, client};
 use longhaul_queue::{QueueName, producer::WakeupPublisher};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    config::{Config, ProviderKind, reveal},
-    http::{HttpOptions, client},
-    nearest::nearest,
-};
+use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_shared::nearest::nearest;
 use longhaul_store::{Store, fleet::workers::WorkerOffers};
 use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};

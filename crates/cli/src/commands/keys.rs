@@ -5,10 +5,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::{
-    config::Config,
-    domain::{Role, TenantId},
-};
+use longhaul_config::Config;
+use longhaul_domain::{Role, TenantId};
 use longhaul_store::{
     Store,
     tenants::{

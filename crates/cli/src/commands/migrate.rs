@@ -1,7 +1,7 @@
 //! `longhaul migrate`: migrates the schema to this build.
 
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 
 use crate::compose;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 use longhaul_store::history::prune::{Pruned, Retention};
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use std::{env, net::SocketAddr, path::PathBuf};
 
 use anyhow::Context as _;
 use longhaul_command::{Exit, context::flag, output, signals};
+use longhaul_config::{Config, ConfigError, SandboxConfinement, reveal};
 use longhaul_sandbox::{Choice, Language, Options, Sandbox, init, serve, warden};
-use longhaul_shared::config::{Config, ConfigError, SandboxConfinement, reveal};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,7 @@
 //! `longhaul worker`: the role that runs executions.
 
 use longhaul_command::{Exit, context::flag, signals};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 use tokio_util::sync::CancellationToken;
 
 use crate::{compose, open_files};

@@ -3,7 +3,7 @@
 //! Signed thinking must be sent back unchanged and in its place among the other blocks, or the API refuses the
 //! next request. A reply with any block besides text and calls therefore keeps all its blocks.
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 use serde_json::{
     json,
     value::{RawValue, to_raw_value},

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 use serde::Serialize;
 use serde_json::{json, value::RawValue};
 use sha2::{Digest, Sha256};

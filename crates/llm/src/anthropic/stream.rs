@@ -4,7 +4,7 @@
 //! the output limit also stops a block, and is reported only afterwards. Such a call is complete when another
 //! block begins or the stop reason is not the limit.
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 use serde_json::value::RawValue;
 
 use super::{

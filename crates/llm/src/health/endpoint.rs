@@ -9,8 +9,8 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
+use longhaul_config::ProviderConfig;
 use longhaul_queue::model_calls::{AnsweredCalls, CallLimits, CountedCall, LearnedLimits};
-use longhaul_shared::config::ProviderConfig;
 use longhaul_store::providers::{
     breakers::{Asking, Breaker, ModelKey},
     limits::PublishedLimits,

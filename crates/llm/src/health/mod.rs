@@ -25,16 +25,13 @@ use std::{
 use chrono::{DateTime, Utc};
 pub(crate) use endpoint::EndpointSettings;
 pub use endpoint::{Call, Endpoint};
+use longhaul_config::{HealthConfig, LlmConfig};
+use longhaul_domain::WaitReason;
 use longhaul_queue::{
     model_calls::{LearnedLimits, ModelCalls, RefusedCall},
     producer::WakeupPublisher,
 };
 use longhaul_sdk::spec::ModelSpec;
-use longhaul_shared::{
-    config::{HealthConfig, LlmConfig},
-    domain::WaitReason,
-    telemetry::metrics,
-};
 use longhaul_store::{
     Store, StoreError,
     database::retry::patiently,
@@ -45,6 +42,7 @@ use longhaul_store::{
         limits::{RateLine, Refusal, RefusalCounter},
     },
 };
+use longhaul_telemetry::metrics;
 use parking_lot::Mutex;
 pub use refresh::{REFRESH_EVERY, watch};
 use uuid::Uuid;

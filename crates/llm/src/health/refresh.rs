@@ -8,11 +8,11 @@ use std::{
 
 use futures::{StreamExt, stream};
 use longhaul_queue::model_calls::CallRoom;
-use longhaul_shared::telemetry::metrics;
 use longhaul_store::{
     StoreError,
     providers::breakers::{KnownProviders, ModelKey, RELEASED_AT_ONCE},
 };
+use longhaul_telemetry::metrics;
 
 use super::{Endpoint, Health, seconds};
 

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 use serde::{Serialize, Serializer, ser::SerializeMap};
 
 use super::{

@@ -4,7 +4,7 @@
 //! delta with neither id nor name continues the call that is being received: a new call needs an id, or a complete
 //! call before it. A call is complete when another one begins or the reply has a finish reason.
 
-use longhaul_shared::domain::ToolCall;
+use longhaul_domain::ToolCall;
 
 use super::{
     carried::{Carried, native},

@@ -2,8 +2,8 @@
 //!
 //! The file is long because all tests share the helpers for one format.
 
+use longhaul_domain::ToolCall;
 use longhaul_sdk::{FailureClass, FailureCode, spec::Effort};
-use longhaul_shared::domain::ToolCall;
 use serde_json::{Value, json};
 
 use super::*;

@@ -5,9 +5,9 @@
 
 use std::borrow::Cow;
 
+use longhaul_domain::ToolCall;
 use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::ToolSpec;
-use longhaul_shared::domain::ToolCall;
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::{Value, value::RawValue};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use longhaul_shared::template::{Engine, held, hold, to_json, value_of, work};
+use longhaul_guards::template::{Engine, held, hold, to_json, value_of, work};
 use minijinja::{
     Error, ErrorKind, State, Value,
     value::{Kwargs, ValueKind, from_args},

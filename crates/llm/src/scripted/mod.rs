@@ -13,9 +13,9 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use longhaul_domain::ToolCall;
 use longhaul_queue::model_calls::StatedLimits;
 use longhaul_sdk::spec::ModelSpec;
-use longhaul_shared::domain::ToolCall;
 use quick_cache::sync::Cache;
 
 use self::program::{Answer, AnswerCall, Program};

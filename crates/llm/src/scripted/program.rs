@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::template::Engine;
+use longhaul_guards::template::Engine;
 use minijinja::Value;
 use serde::Deserialize;
 use serde_json::value::RawValue;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::TenantId;
 use longhaul_sdk::{FailureClass, ToolEffect, ToolSpec};
-use longhaul_shared::domain::TenantId;
 use serde_json::json;
 use uuid::Uuid;
 

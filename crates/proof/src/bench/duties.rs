@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::ensure;
 use futures::future::BoxFuture;
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::{config::Config, domain::TenantId};
+use longhaul_config::Config;
+use longhaul_domain::TenantId;
 use longhaul_store::{
     Store, StoreError, StoreOptions,
     webhooks::{EndpointKind, HeldLanes, Lane},

@@ -11,15 +11,13 @@ use std::{
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use futures::Stream;
+use longhaul_config::{Config, Sources};
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_embedded::{PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port};
+use longhaul_guards::http;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{AgentLimits, ToolRef},
-};
-use longhaul_shared::{
-    config::{Config, Sources},
-    domain::{ExecutionId, TenantId},
-    http,
 };
 use longhaul_store::{
     Store, StoreOptions,

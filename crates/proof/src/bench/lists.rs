@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::domain::{ExecutionStatus, WaitReason};
+use longhaul_domain::{ExecutionStatus, WaitReason};
 use longhaul_store::{
     Store,
     executions::list_filter::{Explain, ListFilter},

@@ -31,7 +31,7 @@ mod webhooks;
 mod worker;
 
 use longhaul_command::{Context, Exit, run as runtime};
-use longhaul_shared::config::Config;
+use longhaul_config::Config;
 
 /// Measure this machine: private servers, a model that costs nothing, every write durable
 #[derive(Debug, clap::Args)]

@@ -8,11 +8,11 @@ use std::{
 
 use anyhow::ensure;
 use longhaul_command::{Context, Exit, output};
+use longhaul_domain::WaitReason;
 use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     approvals::{Access, ApprovalsSpec},
 };
-use longhaul_shared::domain::WaitReason;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context as _;
 use longhaul_command::{Context, Exit, output};
-use longhaul_shared::config::{Config, Sources};
+use longhaul_config::{Config, Sources};
 use longhaul_store::{Store, StoreOptions};
 use longhaul_worker::{SweepCounts, SweepLoad, WorkerBuilder};
 use serde_json::{Value, json};

@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use longhaul_command::{Exit, signals};
+use longhaul_config::Config;
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput};
-use longhaul_shared::config::Config;
 use longhaul_worker::WorkerBuilder;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

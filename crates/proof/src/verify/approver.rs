@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    http,
-};
+use longhaul_guards::http;
+use longhaul_shared::clock::{Clock, SystemClock};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;

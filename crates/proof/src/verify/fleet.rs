@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use longhaul_domain::TenantId;
 use longhaul_embedded::{
     Host, PostgresOptions, PrivatePostgres, PrivateRedis, RedisOptions, Role, RoleProcess, free_port, preflight,
 };
@@ -17,7 +18,6 @@ use longhaul_sdk::{
     AgentSpec, DefinitionSpec,
     spec::{ConcurrencySpec, McpServerSpec},
 };
-use longhaul_shared::domain::TenantId;
 use longhaul_store::{
     Store, StoreOptions,
     tenants::api_keys::{Pepper, Scope},
@@ -247,7 +247,7 @@ impl Fleet {
     }
 
     async fn all_take_part(&mut self) -> anyhow::Result<()> {
-        let client = longhaul_shared::http::client(&longhaul_shared::http::HttpOptions::default())?;
+        let client = longhaul_guards::http::client(&longhaul_guards::http::HttpOptions::default())?;
         let give_up = Instant::now() + START_PATIENCE;
         loop {
             let workers = self.store.live_workers().await?.len();

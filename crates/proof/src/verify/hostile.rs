@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures::future::join;
-use longhaul_shared::http;
+use longhaul_guards::http;
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::{

@@ -4,11 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    domain::ExecutionId,
-    http,
-};
+use longhaul_domain::ExecutionId;
+use longhaul_guards::http;
+use longhaul_shared::clock::{Clock, SystemClock};
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};

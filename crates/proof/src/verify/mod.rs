@@ -33,11 +33,9 @@ use std::{
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use longhaul_command::{Context, Exit, output, signals};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    config::Sources,
-    domain::{ExecutionId, SessionId},
-};
+use longhaul_config::Sources;
+use longhaul_domain::{ExecutionId, SessionId};
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::{Store, StoreError};
 use longhaul_testkit::receiver::{Receiver, Told};
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use longhaul_shared::domain::WorkerId;
+use longhaul_domain::WorkerId;
 use longhaul_store::{Store, StoreError, proof::audit::AuditedWorker};
 use parking_lot::Mutex;
 use tokio::time::interval;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::{ExecutionId, WorkerId};
+use longhaul_domain::{ExecutionId, WorkerId};
 use longhaul_store::proof::audit::{
     AuditedAttempt, AuditedBudget, AuditedExecution, AuditedMemory, AuditedProject, AuditedStep, AuditedTranscript,
     AuditedWorker, BrokenHistory, Leftovers,

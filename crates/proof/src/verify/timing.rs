@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use serde::Serialize;
 
 use super::{

@@ -21,7 +21,7 @@ use apalis_core::{
     task::{Task, task_id::RandomId},
     worker::{builder::WorkerBuilder, context::WorkerContext, ext::parallelize::ParallelizeExt},
 };
-use longhaul_shared::telemetry::metrics;
+use longhaul_telemetry::metrics;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::OwnedSemaphorePermit,

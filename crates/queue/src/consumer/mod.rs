@@ -33,7 +33,7 @@ use super::QueueError;
 pub use config::ConsumerConfig;
 
 use apalis_worker::{ClaimedItem, Handover, monitor};
-use longhaul_shared::telemetry::metrics::{self, ClaimReason};
+use longhaul_telemetry::metrics::{self, ClaimReason};
 use wakeups::Wakeups;
 
 /// Least time between two looks for newcomers that found none.

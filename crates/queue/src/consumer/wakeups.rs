@@ -22,7 +22,7 @@ use super::{
     },
     config::ConsumerConfig,
 };
-use longhaul_shared::telemetry::metrics::{self, ClaimReason};
+use longhaul_telemetry::metrics::{self, ClaimReason};
 
 /// Server-side timeout of a blocking pop: 1.3 commands per second while idle.
 const BLOCK: Duration = Duration::from_millis(750);

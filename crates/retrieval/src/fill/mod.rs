@@ -16,7 +16,7 @@ use super::{
     bindings::{VectorBinding, VectorStore},
     error::RetrievalError,
 };
-use longhaul_shared::domain::retrieval::index::property;
+use longhaul_domain::retrieval::index::property;
 use longhaul_store::catalogue::{documents::Generation, indexes::Index};
 
 /// Maximum chunks per request.

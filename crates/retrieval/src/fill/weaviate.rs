@@ -11,7 +11,7 @@ use crate::{
     request::{Target, excerpt, join},
     retrieve::own_name,
 };
-use longhaul_shared::domain::retrieval::index::weaviate_class;
+use longhaul_domain::retrieval::index::weaviate_class;
 use longhaul_store::catalogue::{
     documents::Generation,
     indexes::{Index, IndexError, chunk_id, chunk_metadata},

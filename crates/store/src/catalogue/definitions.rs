@@ -15,7 +15,7 @@ use super::{
     skills::PinnedSkill,
 };
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ServeKey, TenantId, input_parts::MAX_PARTS};
+use longhaul_domain::{AgentVersionId, DefinitionVersionId, ServeKey, TenantId, input_parts::MAX_PARTS};
 
 /// One stored version of an agent or a definition.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, history::journal::storable};
-use longhaul_shared::domain::{TenantId, retrieval::Filters};
+use longhaul_domain::{TenantId, retrieval::Filters};
 
 /// Most indexes of one tenant. To search over many small ones, use one index with a filter.
 pub const MAX_INDEXES: i64 = 1_000;

@@ -1,7 +1,7 @@
 //! The built-in definition `project_plan`: an agent makes the plan of a project.
 
+use longhaul_domain::project::{MAX_PHASES, MAX_TASKS, TASK_KEY};
 use longhaul_sdk::spec::{DefinitionSpec, ValidatorRef};
-use longhaul_shared::domain::project::{MAX_PHASES, MAX_TASKS, TASK_KEY};
 use serde_json::{Value, json};
 
 use super::{

@@ -1,6 +1,6 @@
 //! Puts of versions.
 
-use longhaul_shared::domain::ApiKeyId;
+use longhaul_domain::ApiKeyId;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::{SkillVersionId, TenantId};
 use longhaul_sdk::spec::{SKILL_FILE, SkillSpec};
-use longhaul_shared::domain::{SkillVersionId, TenantId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 

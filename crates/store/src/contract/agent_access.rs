@@ -5,8 +5,8 @@
 //! only.
 
 use longhaul_contract::catalogue::{AccessSpec, RuleSpec, ShareSpec};
+use longhaul_domain::{AgentVersionId, ExecutionId};
 use longhaul_sdk::tool::ToolEffect;
-use longhaul_shared::domain::{AgentVersionId, ExecutionId};
 use serde_json::Value;
 
 use crate::{Store, StoreError};

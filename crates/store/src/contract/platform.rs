@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use longhaul_contract::{Capability, PlatformRuntime, catalogue::PlatformSpec};
-use longhaul_shared::domain::RuntimeProfile;
+use longhaul_domain::RuntimeProfile;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sqlx::types::Json;

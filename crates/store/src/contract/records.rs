@@ -6,11 +6,9 @@ use longhaul_contract::{
     record::Recorded,
     steps::{Gathered, gather},
 };
+use longhaul_domain::{ExecutionId, ExecutionStatus, TenantId};
 use longhaul_sdk::{Failure, spec::AgentOverrides};
-use longhaul_shared::{
-    domain::{ExecutionId, ExecutionStatus, TenantId},
-    telemetry::metrics,
-};
+use longhaul_telemetry::metrics;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 

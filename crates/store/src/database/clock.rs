@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 use uuid::{Builder, Uuid};
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 /// Offset between this process's clock and the database's, and the last id made.
 #[derive(Debug, Default)]

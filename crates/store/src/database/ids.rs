@@ -5,7 +5,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 impl Store {
     /// A new execution id by the database's clock.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::telemetry::metrics::{self, StoreBatch};
+use longhaul_telemetry::metrics::{self, StoreBatch};
 use tokio::{pin, sync::watch, time::timeout};
 
 use crate::{StoreError, database::connection_age::distrust_connections};

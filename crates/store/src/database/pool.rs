@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc, time::Duration};
 
-use longhaul_shared::config::{Config, ConfigError};
+use longhaul_config::{Config, ConfigError};
 use secrecy::ExposeSecret;
 use sqlx::{
     PgPool,

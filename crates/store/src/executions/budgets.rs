@@ -32,7 +32,7 @@ use crate::{
     history::journal::Hash,
     tenants::scope::TenantScope,
 };
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// Maximum executions woken by one statement.
 const PORTION: i32 = 100;

@@ -18,8 +18,8 @@ use crate::{
     fleet::maintenance::Runnable,
     history::journal::Hash,
 };
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId};
-use longhaul_shared::telemetry::metrics;
+use longhaul_domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId};
+use longhaul_telemetry::metrics;
 
 /// Failure summary of a cancelled descendant.
 const PARENT_ENDED: &str = "cancelled because the execution that started it ended";

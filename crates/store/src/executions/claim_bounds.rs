@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::claimed::{Claimed, Lane};
 use crate::fleet::shares::{TenantShares, TenantUse};
-use longhaul_shared::domain::WorkerId;
+use longhaul_domain::WorkerId;
 
 /// Lifetime of a remembered low bound, after which a scan starts from zero again. Under backlog, an execution
 /// that was never started and has a rank below the bound, such as a new submit of a higher priority, can be

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, SessionId, TenantId,
 };
 

@@ -14,8 +14,8 @@ use crate::{
         submit::{NewExecution, SubmissionRow, Submitted},
     },
 };
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, ServeKey, TenantId};
-use longhaul_shared::telemetry::metrics;
+use longhaul_domain::{ApiKeyId, ExecutionId, ExecutionStatus, ServeKey, TenantId};
+use longhaul_telemetry::metrics;
 
 /// Repeats of a cancel after a deadlock with a wake of the same tree.
 const CANCEL_REPEATS: usize = 3;

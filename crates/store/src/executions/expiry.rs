@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::MAX_DEADLINE;
+use longhaul_domain::MAX_DEADLINE;
 
 /// Time for which an idempotency key is honoured. Retention is longer (`store::prune`), so that no key names a
 /// deleted execution.

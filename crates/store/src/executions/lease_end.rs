@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use longhaul_domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason};
 use longhaul_sdk::failure::{Failure, FailureClass, FailureCode};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LeaseToken, WaitReason};
 use serde_json::Value;
 use sqlx::{
     Encode, Postgres, Type,

@@ -4,7 +4,7 @@ use chrono::{DateTime, Duration, Utc};
 use serde_json::Value;
 use uuid::Uuid;
 
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
+use longhaul_domain::{ExecutionId, ExecutionStatus, WaitReason};
 
 /// Longest time between minting an id and inserting its row: a submit waits out an outage that long.
 const MINTED_BEFORE: Duration = Duration::minutes(5);

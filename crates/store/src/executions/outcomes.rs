@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason, WorkerId};
+use longhaul_domain::{ExecutionId, ExecutionStatus, WaitReason, WorkerId};
 use uuid::Uuid;
 
 pub use super::lease_end::{AttemptOutcome, Concluded, LeaseEnd, LeaseKey, MAX_OUTPUT_BYTES};

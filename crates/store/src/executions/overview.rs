@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, amounts::Nanos, tenants::scope::TenantScope};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::Usd;
-use longhaul_shared::domain::ExecutionId;
 
 /// Most open executions that [`Store::waiting_by_queue`] reads.
 pub const WAITING_READ: i64 = 20_000;

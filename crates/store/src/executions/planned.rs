@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     AgentVersionId, DEFAULT_QUEUE, DefinitionVersionId, ExecutionId, ServeKey, TenantId, requirements::requirements,
     submit_limits::DEFAULT_PRIORITY,
 };
+use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec};
 use serde_json::json;
 
 use super::submit::NewExecution;

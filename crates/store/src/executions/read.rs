@@ -18,7 +18,7 @@ use crate::{
     executions::list_filter::{AccessPath, Explain, ListFilter, MAX_EXAMINED},
     tenants::scope::TenantScope,
 };
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
+use longhaul_domain::{ApiKeyId, ExecutionId, ExecutionStatus, TenantId, WaitReason, WorkerId};
 
 /// State of an execution, without its bodies.
 #[derive(Debug, Clone, PartialEq, sqlx::FromRow)]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longhaul_shared::domain::{ExecutionId, TenantId, message::Message};
+use longhaul_domain::{ExecutionId, TenantId, message::Message};
 use uuid::Uuid;
 
 use crate::{

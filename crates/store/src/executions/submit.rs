@@ -15,10 +15,10 @@ use crate::{
     executions::budgets::Caps,
     files::attach,
 };
-use longhaul_shared::domain::{
+use longhaul_domain::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, ExecutionId, FileId, MAX_DEADLINE, ServeKey, TenantId, WaitReason,
 };
-use longhaul_shared::telemetry::metrics::{self, StoreBatch};
+use longhaul_telemetry::metrics::{self, StoreBatch};
 
 /// Most executions of one insert.
 const MAX_BATCH: usize = 500;

@@ -10,7 +10,7 @@ use crate::{
     },
     tenants::api_keys::ApiKey,
 };
-use longhaul_shared::domain::ExecutionStatus;
+use longhaul_domain::ExecutionStatus;
 
 /// Numbers of the versions that an execution is pinned to.
 #[derive(Debug, Clone, Copy)]

@@ -14,8 +14,8 @@ use crate::{
     executions::list_filter::uuid_floor,
     tenants::scope::TenantScope,
 };
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::Usd;
-use longhaul_shared::domain::ExecutionId;
 
 /// Most rows of [`UsageSummary::spend`].
 pub const USAGE_GROUPS: i64 = 200;

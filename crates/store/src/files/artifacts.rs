@@ -1,6 +1,6 @@
 //! Artifacts: files that an execution leaves. They live as long as the execution.
 
-use longhaul_shared::domain::{ExecutionId, FileId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, FileId, LeaseToken, WorkerId};
 use uuid::Uuid;
 
 use super::{BodyHash, FileRow, StoredFile};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 
 use super::BodyHash;
 use crate::{Store, StoreError};

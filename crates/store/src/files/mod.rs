@@ -8,7 +8,7 @@ mod uploads;
 mod workspaces;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{FileId, message::FileRef};
+use longhaul_domain::{FileId, message::FileRef};
 
 pub use artifacts::{Kept, MAX_ARTIFACTS, NewArtifact};
 pub use bodies::{BODY_GRACE, BodyPlace, Content, NewBody, PutBody};

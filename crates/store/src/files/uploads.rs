@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::{ExecutionId, FileId, SessionId, TenantId};
+use longhaul_domain::{ExecutionId, FileId, SessionId, TenantId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! Workspaces: the files of the built-in tools (docs/design/workspace.md). Each change makes a version, under the
 //! lease of its attempt and with the key of its call, so that a repeated call finds its result.
 
-use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, SessionId, WorkerId};
 use uuid::Uuid;
 
 use super::BodyHash;

@@ -13,8 +13,8 @@ use crate::{
     history::journal::{JournalWrite, Recorded},
     human_requests::{HumanRequest, NewHumanRequest},
 };
-use longhaul_shared::domain::{ExecutionId, WorkerId};
-use longhaul_shared::telemetry::metrics::StoreBatch;
+use longhaul_domain::{ExecutionId, WorkerId};
+use longhaul_telemetry::metrics::StoreBatch;
 
 /// Maximum executions of one statement.
 const MAX_BATCH: usize = 500;

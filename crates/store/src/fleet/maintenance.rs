@@ -9,8 +9,8 @@ use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
-use longhaul_shared::telemetry::metrics;
+use longhaul_domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
+use longhaul_telemetry::metrics;
 
 /// Duties as items that they set aside name them.
 const WAKE_DUE: &str = "wake due executions";

@@ -1,7 +1,7 @@
 //! The workers as an operator sees them, and the request to drain one.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, WorkerId};
+use longhaul_domain::{ExecutionId, WorkerId};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ pub enum WorkerState {
     Dead,
 }
 
-longhaul_shared::named!(WorkerState);
+longhaul_domain::named!(WorkerState);
 
 /// A worker that lives, or died within the last hour.
 #[derive(Debug, Clone, PartialEq)]

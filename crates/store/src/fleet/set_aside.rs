@@ -5,7 +5,8 @@
 //! (select from set_aside s where s.what = … and s.subject = x.id::text and s.next_at > longhaul_now())`.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::{domain::TenantId, telemetry::metrics};
+use longhaul_domain::TenantId;
+use longhaul_telemetry::metrics;
 use serde::Serialize;
 use uuid::Uuid;
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{TenantId, WorkerId};
+use longhaul_domain::{TenantId, WorkerId};
 
 /// Half-life of usage. The functions of the database that read `tenant_usage` use it too.
 pub const HALF_LIFE: Duration = Duration::from_secs(300);

@@ -11,7 +11,7 @@ use serde::Serialize;
 use sqlx::{PgConnection, PgExecutor};
 
 use crate::{Store, StoreError, StoreOptions, database::outage::Trouble};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// A worker's public record.
 #[derive(Debug, Clone, Serialize)]
@@ -82,7 +82,7 @@ impl Store {
         Ok(())
     }
 
-    /// Publishes the names that a worker knows, as `longhaul_shared::domain::Offers` reads them.
+    /// Publishes the names that a worker knows, as `longhaul_domain::Offers` reads them.
     ///
     /// # Errors
     /// Postgres is unavailable.

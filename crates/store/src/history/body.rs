@@ -5,7 +5,7 @@
 //! they did before format 2.
 
 use crate::StoreError;
-use longhaul_shared::domain::JOURNAL_FORMAT;
+use longhaul_domain::JOURNAL_FORMAT;
 
 const PLAIN: u8 = 0;
 const LZ4: u8 = 1;

@@ -8,7 +8,7 @@ use crate::{
     history::body,
     sessions::erasure::{erase_from_transcript, erase_summaries},
 };
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 
 /// Steps whose bodies are read and replaced at a time.
 const STEPS_PER_STATEMENT: i64 = 100;

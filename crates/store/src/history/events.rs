@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, tenants::scope::TenantScope};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {

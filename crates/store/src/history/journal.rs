@@ -19,7 +19,7 @@ use crate::{
     },
     history::body,
 };
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 pub use super::hash::Hash;
 pub(crate) use super::hash::hash;

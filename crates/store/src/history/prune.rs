@@ -8,7 +8,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use chrono::{DateTime, NaiveDate, Utc, Weekday};
-use longhaul_shared::domain::{MAX_DEADLINE, SessionId, TenantId};
+use longhaul_domain::{MAX_DEADLINE, SessionId, TenantId};
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 

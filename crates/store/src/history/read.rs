@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, history::body};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 /// Option of [`Store::list_steps`]: bodies may be large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::history::{body, journal::Hash};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState};
+use longhaul_domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState};
 
 /// Author of a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::{
         journal::{Hash, storable},
     },
 };
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets,
 };
 

@@ -19,7 +19,7 @@ use crate::{
     history::journal::Hash,
     tenants::scope::TenantScope,
 };
-use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
+use longhaul_domain::{ExecutionId, HumanRequestId, RequestKind, RequestState, TenantId, WorkerId};
 
 /// Most calls that [`Store::pending_calls`] reads.
 const MAX_PENDING: i64 = 1_000;

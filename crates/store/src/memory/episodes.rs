@@ -1,6 +1,6 @@
 //! Episodes of a place: remembered by a call, recalled by time, by words and by meaning, changed by callers.
 
-use longhaul_shared::domain::{EpisodeId, ExecutionId, LeaseToken, SessionId, TenantId, WorkerId};
+use longhaul_domain::{EpisodeId, ExecutionId, LeaseToken, SessionId, TenantId, WorkerId};
 use uuid::Uuid;
 
 use super::{MAX_EPISODES, MemoryPlace, exchange::episode_hash, forget::forget_origins, take::TakenEpisode};

@@ -1,7 +1,7 @@
 //! The text of an exchange: what a caller said, and the last answer. Pure.
 
+use longhaul_domain::message::Message;
 use longhaul_sdk::spec::MAX_EPISODE_CHARS;
-use longhaul_shared::domain::message::Message;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

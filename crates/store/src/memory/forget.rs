@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
+use longhaul_domain::{EpisodeId, ExecutionId, SessionId, TenantId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 

@@ -2,7 +2,7 @@
 
 use super::MemoryPlace;
 use crate::{Store, StoreError, history::journal::storable};
-use longhaul_shared::domain::{EpisodeId, ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{EpisodeId, ExecutionId, LeaseToken, WorkerId};
 
 /// Most entities, and most relations, of one place. Further ones are not stored.
 const MAX_NODES: i32 = 10_000;

@@ -1,7 +1,7 @@
 //! Episodes as callers see them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{EpisodeId, ExecutionId, SessionId, TenantId};
+use longhaul_domain::{EpisodeId, ExecutionId, SessionId, TenantId};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};

@@ -12,7 +12,7 @@ mod list;
 mod sources;
 mod take;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 
 pub use definition::memory_definition;
 pub use episodes::{Changed, FoundEpisode, Note, Remembered};

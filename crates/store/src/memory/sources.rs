@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId};
 use longhaul_sdk::spec::{BudgetSpec, MemorySpec};
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ExecutionId, ServeKey, SessionId, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longhaul_shared::domain::{EpisodeId, ExecutionId, LeaseToken, SessionId, TenantId, WorkerId, message::Message};
+use longhaul_domain::{EpisodeId, ExecutionId, LeaseToken, SessionId, TenantId, WorkerId, message::Message};
 use serde_json::Value;
 use uuid::Uuid;
 

@@ -1,6 +1,6 @@
 //! One look at a project: the ends of its executions, the phase that runs, and what may start.
 
-use longhaul_shared::domain::{ProjectId, ProjectStatus, TenantId};
+use longhaul_domain::{ProjectId, ProjectStatus, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;

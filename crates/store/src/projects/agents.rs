@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_domain::{AgentVersionId, DefinitionVersionId, ProjectId, ServeKey};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{AgentVersionId, DefinitionVersionId, ProjectId, ServeKey};
 use sqlx::PgConnection;
 use uuid::Uuid;
 

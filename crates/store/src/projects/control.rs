@@ -1,6 +1,6 @@
 //! Decisions of people on a project: approve, pause, resume, go on after a gate, cancel.
 
-use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
+use longhaul_domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ApiKeyId, ExecutionStrategy, ProjectId, ProjectStatus, TenantId, project::CheckedPlan};
 use longhaul_sdk::{Usd, spec::BudgetSpec};
-use longhaul_shared::domain::{ApiKeyId, ExecutionStrategy, ProjectId, ProjectStatus, TenantId, project::CheckedPlan};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, types::Json};
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ApiKeyId, ProjectId, ProjectStatus, TaskStatus, TenantId,
     project::{Plan, PlanProblem, PlannedPhase, PlannedTask},
 };

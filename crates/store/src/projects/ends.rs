@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus, TaskStatus, project::Plan};
+use longhaul_domain::{ExecutionId, ProjectId, ProjectStatus, TaskStatus, project::Plan};
 use serde_json::{Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;

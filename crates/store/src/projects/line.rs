@@ -3,7 +3,7 @@
 //! What runs is counted under a lock of the tenant's line, so the count is the projects themselves: there is no slot to
 //! leak, and no number to go wrong.
 
-use longhaul_shared::domain::{ProjectId, TenantId};
+use longhaul_domain::{ProjectId, TenantId};
 use uuid::Uuid;
 
 use super::ends::leave_signal;

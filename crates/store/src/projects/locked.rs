@@ -1,7 +1,7 @@
 //! A project's row under its lock, the changes that a transaction makes to it, and its events.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionStrategy, ProjectId, ProjectStatus, TaskStatus, TenantId};
+use longhaul_domain::{ExecutionStrategy, ProjectId, ProjectStatus, TaskStatus, TenantId};
 use serde_json::{Value, json};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;

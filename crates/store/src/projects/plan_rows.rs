@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_shared::domain::{ProjectId, TaskStatus, project::CheckedPlan};
+use longhaul_domain::{ProjectId, TaskStatus, project::CheckedPlan};
 use sqlx::PgConnection;
 
 use super::locked::{Counts, Locked};

@@ -1,7 +1,7 @@
 //! Projects, their plans and tasks as they stand.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, ExecutionStrategy, ProjectId, ProjectStatus, TaskStatus, TenantId,
     project::{Plan, PlannedPhase, PlannedTask},
 };

@@ -1,7 +1,7 @@
 //! The removal of a project that has ended, with the texts of its executions.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
+use longhaul_domain::{ExecutionId, ProjectId, ProjectStatus, TenantId};
 use uuid::Uuid;
 
 use crate::{

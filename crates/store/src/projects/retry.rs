@@ -1,6 +1,6 @@
 //! The retry of one task by a person: it is pending again, and so is what was skipped because of it.
 
-use longhaul_shared::domain::{ApiKeyId, ProjectId, ProjectStatus, TaskStatus, TenantId};
+use longhaul_domain::{ApiKeyId, ProjectId, ProjectStatus, TaskStatus, TenantId};
 use serde_json::json;
 use sqlx::PgConnection;
 

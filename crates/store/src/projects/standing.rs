@@ -1,6 +1,6 @@
 //! The project of a session as a message to it finds it.
 
-use longhaul_shared::domain::{ProjectId, ProjectStatus, SessionId, TaskStatus, TenantId};
+use longhaul_domain::{ProjectId, ProjectStatus, SessionId, TaskStatus, TenantId};
 use uuid::Uuid;
 
 use super::{locked::snapshot, outputs::texts_of};

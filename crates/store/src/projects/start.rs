@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ApiKeyId, ExecutionId, MAX_DEADLINE, TaskStatus, cut,
     project::{MAX_OUTPUT_BYTES, fill, named_outputs},
 };
@@ -25,7 +25,7 @@ use crate::{
     executions::{planned::Pinned, submit::NewExecution},
     fleet::maintenance::Runnable,
 };
-use longhaul_shared::telemetry::metrics;
+use longhaul_telemetry::metrics;
 
 /// Most tasks started at a time.
 const PORTION: i32 = 50;

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, TenantId, WorkerId};
+use longhaul_domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, TenantId, WorkerId};
 
 /// An execution after the run, over or not.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Schedules and their firings, for `longhaul verify`.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ScheduleId, TenantId, schedule::ScheduleSpec};
+use longhaul_domain::{ScheduleId, TenantId, schedule::ScheduleSpec};
 
 use crate::{Store, StoreError, schedules::Firing};
 

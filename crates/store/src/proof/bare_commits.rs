@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, StoreOptions};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 
 impl Store {
     /// Runs three durable single-row commits (insert, update, update) per execution for `executions`, shared by

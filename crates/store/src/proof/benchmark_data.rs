@@ -4,7 +4,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 
 impl Store {
     /// Fills a new database with `rows` executions of `tenant` in every state, without payloads and histories, to

@@ -17,7 +17,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, fleet::maintenance::Runnable};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// Maximum executions released by one transaction: it holds the breaker's row lock.
 pub const RELEASED_AT_ONCE: i32 = 200;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use longhaul_shared::telemetry::metrics::StoreBatch;
+use longhaul_telemetry::metrics::StoreBatch;
 
 use crate::{
     Store, StoreError,

@@ -21,7 +21,7 @@ use crate::{
         counting::in_groups,
     },
 };
-use longhaul_shared::telemetry::metrics::StoreBatch;
+use longhaul_telemetry::metrics::StoreBatch;
 
 /// A failure that tells something about an endpoint.
 #[derive(Debug, Clone)]

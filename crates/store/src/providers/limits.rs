@@ -18,8 +18,8 @@ use crate::{
         counting::in_groups,
     },
 };
-use longhaul_shared::domain::ExecutionId;
-use longhaul_shared::telemetry::metrics::StoreBatch;
+use longhaul_domain::ExecutionId;
+use longhaul_telemetry::metrics::StoreBatch;
 
 /// Wait of an execution for a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Activities that a suspect announces before it begins them: after a death its worker cannot tell.
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// Old notes that one statement looks at.
 const OLD_NOTES: i64 = 1_000;

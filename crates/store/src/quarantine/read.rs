@@ -5,7 +5,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 
 /// An execution that killed its workers.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,7 +9,7 @@ use super::Quarantined;
 use crate::{
     Store, StoreError, executions::control::Release, fleet::maintenance::Runnable, tenants::scope::TenantScope,
 };
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, ServeKey, TenantId,
     requirements::{is_other_build, other_build_requirement},
 };

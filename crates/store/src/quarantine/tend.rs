@@ -9,7 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, executions::control::Release, fleet::maintenance::Runnable};
-use longhaul_shared::domain::{ExecutionId, ServeKey, TenantId};
+use longhaul_domain::{ExecutionId, ServeKey, TenantId};
 
 /// Most groups that one pass starts a canary for, or releases a portion of.
 const GROUPS: i64 = 20;

@@ -7,14 +7,12 @@
 //! Lock order: the schedule, the execution that a tick cancels, its firing.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_sdk::failure::FailureCode;
-use longhaul_shared::{
-    domain::{
-        ExecutionId, ExecutionStatus,
-        schedule::{CatchUp, Overlap},
-    },
-    telemetry::metrics,
+use longhaul_domain::{
+    ExecutionId, ExecutionStatus,
+    schedule::{CatchUp, Overlap},
 };
+use longhaul_sdk::failure::FailureCode;
+use longhaul_telemetry::metrics;
 use sqlx::PgConnection;
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! Schedules as their owners write, read, pause and delete them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ApiKeyId, ExecutionId, ScheduleId, TenantId,
     schedule::{ScheduleSpec, Timing},
 };
@@ -61,7 +61,7 @@ pub enum PauseReason {
     Failures,
 }
 
-longhaul_shared::named!(PauseReason);
+longhaul_domain::named!(PauseReason);
 
 /// A schedule.
 #[derive(Debug)]

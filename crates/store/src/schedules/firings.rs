@@ -1,7 +1,7 @@
 //! The history of a schedule.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, ScheduleId};
+use longhaul_domain::{ExecutionId, ScheduleId};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::NotStarted;
@@ -33,7 +33,7 @@ pub enum FiringState {
     Skipped,
 }
 
-longhaul_shared::named!(FiringKind, FiringState);
+longhaul_domain::named!(FiringKind, FiringState);
 
 /// One firing of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 //! caps.
 
 use chrono::{DateTime, Datelike, NaiveDate, Utc};
+use longhaul_domain::{
+    ExecutionId, ScheduleId,
+    schedule::{MonthlyBudget, Timing},
+};
 use longhaul_sdk::{
     Usd,
     spec::{BudgetSpec, OnExhausted},
-};
-use longhaul_shared::domain::{
-    ExecutionId, ScheduleId,
-    schedule::{MonthlyBudget, Timing},
 };
 use sqlx::PgConnection;
 

@@ -2,8 +2,8 @@
 
 use std::{sync::LazyLock, time::Duration};
 
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::spec::DefinitionSpec;
-use longhaul_shared::json_schema::SchemaCache;
 use serde_json::Value;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
@@ -44,7 +44,7 @@ pub enum NotStarted {
     Unreadable,
 }
 
-longhaul_shared::named!(NotStarted);
+longhaul_domain::named!(NotStarted);
 
 impl NotStarted {
     /// True if the schedule itself is at fault: it counts as a failed run.

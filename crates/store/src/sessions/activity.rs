@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, SessionId, WaitReason, message::Message};
+use longhaul_domain::{ExecutionId, ExecutionStatus, SessionId, WaitReason, message::Message};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, history::body};

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use longhaul_shared::domain::{SessionId, TenantId, message::Message};
+use longhaul_domain::{SessionId, TenantId, message::Message};
 use sqlx::PgConnection;
 use uuid::Uuid;
 

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 
-use longhaul_sdk::ToolEffect;
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, input_parts,
     message::{FileRef, Message},
 };
+use longhaul_sdk::ToolEffect;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -16,9 +16,7 @@ use crate::{
     tenants::scope::TenantScope,
     waiting::SessionTurn,
 };
-use longhaul_shared::domain::{
-    ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, ProjectId, SessionId, TenantId, WaitReason,
-};
+use longhaul_domain::{ApiKeyId, ExecutionId, ExecutionStatus, OnBusy, ProjectId, SessionId, TenantId, WaitReason};
 
 /// Idle time after which a session counts as ended, in seconds.
 const IDLE_END: f64 = 1800.0;
@@ -133,7 +131,7 @@ pub enum StopReason {
     Failed,
 }
 
-longhaul_shared::named!(StopReason);
+longhaul_domain::named!(StopReason);
 
 impl StopReason {
     /// Reason for the end of an execution.

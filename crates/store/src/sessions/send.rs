@@ -9,7 +9,7 @@ use crate::{
     executions::submit::{NewExecution, insert_rows},
     files::attach,
 };
-use longhaul_shared::domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, TenantId};
+use longhaul_domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, TenantId};
 
 /// Most messages that wait for their turn in one session.
 pub const MAX_QUEUED: i64 = 100;

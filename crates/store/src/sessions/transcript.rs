@@ -1,6 +1,6 @@
 //! The transcript of a session: read, and extended by what its ended executions said.
 
-use longhaul_shared::domain::{ExecutionId, SessionId, input_parts};
+use longhaul_domain::{ExecutionId, SessionId, input_parts};
 use uuid::Uuid;
 
 use super::{

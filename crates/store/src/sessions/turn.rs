@@ -1,6 +1,6 @@
 //! The turn of a session that was locked when its execution ended: the reaction `session`.
 
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 use crate::{
     Store, StoreError,

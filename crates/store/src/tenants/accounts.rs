@@ -2,7 +2,7 @@
 //! submits, decisions and the audit log name one kind of caller.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ApiKeyId, Role, TenantId};
+use longhaul_domain::{ApiKeyId, Role, TenantId};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 

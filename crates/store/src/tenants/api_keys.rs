@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 
 use super::audit_log::ActorKind;
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ApiKeyId, TenantId};
+use longhaul_domain::{ApiKeyId, TenantId};
 
 const PREFIX_CHARS: usize = 8;
 /// 40 base62 characters are 238 bits.
@@ -174,7 +174,7 @@ pub enum KeyState {
     Revoked,
 }
 
-longhaul_shared::named!(KeyState);
+longhaul_domain::named!(KeyState);
 
 /// Returns true if `text` has the form of a key; anything else needs no look-up.
 #[must_use]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use serde::Serialize;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::{ContextV7, Timestamp, Uuid};
@@ -24,7 +24,7 @@ pub enum ActorKind {
     Person,
 }
 
-longhaul_shared::named!(ActorKind);
+longhaul_domain::named!(ActorKind);
 
 /// The key or person that asked for a change.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Invariant: the channels of a revoked key send nothing, because the people in them see and decide what it may. Its
 //! schedules start nothing (`schedules::plan`). The rest goes on, and is listed for those who revoke.
 
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, SessionId, TenantId};
+use longhaul_domain::{ApiKeyId, ExecutionId, SessionId, TenantId};
 use serde::Serialize;
 use sqlx::PgConnection;
 use uuid::Uuid;

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use sqlx::PgConnection;
 use uuid::Uuid;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ApiKeyId, TenantId};
+use longhaul_domain::{ApiKeyId, TenantId};
 use secrecy::ExposeSecret;
 use sqlx::PgConnection;
 use uuid::Uuid;

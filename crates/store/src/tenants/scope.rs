@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 
 /// An organisation, or a group within it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::state::{
     EndpointStanding, Estimate, FailureWords, LastFailure, LimitStanding, LiveWorkers, OpenChild, OpenRequest, Waiting,
 };
 use crate::{Store, StoreError, tenants::scope::TenantScope};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, RequestKind, WaitReason, WorkerId};
+use longhaul_domain::{ExecutionId, ExecutionStatus, LimitKey, RequestKind, WaitReason, WorkerId};
 
 /// Most ids of a list.
 const LIST_CAP: i64 = 20;

@@ -1,7 +1,7 @@
 //! Executions whose journal has a newer format than the worker that holds them knows.
 
 use crate::{Store, StoreError};
-use longhaul_shared::domain::{ExecutionId, LeaseToken, WorkerId, formats::journal_requirement};
+use longhaul_domain::{ExecutionId, LeaseToken, WorkerId, formats::journal_requirement};
 
 impl Store {
     /// Adds journals of `format` to the requirements of a held execution on workers. The lease goes on; once it

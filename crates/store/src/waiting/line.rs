@@ -5,7 +5,7 @@ use super::{
     state::{EndpointStanding, Estimate, PlaceInLine, Waiting},
 };
 use crate::{Store, StoreError};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 
 /// Largest exact count; beyond it "at least" is shown.
 pub const COUNT_CAP: i64 = 1_000;

@@ -16,7 +16,7 @@ use crate::{
     fleet::maintenance::{PART, Runnable},
     tenants::scope::TenantScope,
 };
-use longhaul_shared::domain::{ExecutionId, LimitKey, TenantId};
+use longhaul_domain::{ExecutionId, LimitKey, TenantId};
 
 /// Most executions that one statement hands slots to.
 const PORTION: i32 = 100;

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
 use crate::quarantine::Holding;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, LimitKey, SessionId, WaitReason, WorkerId};
+use longhaul_domain::{ExecutionId, ExecutionStatus, LimitKey, SessionId, WaitReason, WorkerId};
 
 /// Place of a message in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

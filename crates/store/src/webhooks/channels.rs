@@ -1,6 +1,6 @@
 //! Channels: endpoints in whose messages people decide on approvals (docs/design/webhooks.md).
 
-use longhaul_shared::domain::ApiKeyId;
+use longhaul_domain::ApiKeyId;
 
 use super::{EndpointKind, EndpointOf, endpoints::kind};
 use crate::{Store, StoreError};

@@ -1,7 +1,7 @@
 //! Deliveries as the owners of endpoints see them and ask for them again.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ pub enum DeliveryState {
     Failed,
 }
 
-longhaul_shared::named!(DeliveryState);
+longhaul_domain::named!(DeliveryState);
 
 /// One event for one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Endpoints as their owners write, read and delete them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ApiKeyId, TenantId};
+use longhaul_domain::{ApiKeyId, TenantId};
 use serde_json::{Value, json};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
@@ -52,7 +52,7 @@ pub enum DisabledBecause {
     KeyRevoked,
 }
 
-longhaul_shared::named!(DisabledBecause);
+longhaul_domain::named!(DisabledBecause);
 
 /// An endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]

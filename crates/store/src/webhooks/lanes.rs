@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
@@ -53,7 +53,7 @@ pub enum Outcome {
     Gone,
 }
 
-longhaul_shared::named!(Outcome);
+longhaul_domain::named!(Outcome);
 
 /// An attempt to store.
 #[derive(Debug, Clone)]

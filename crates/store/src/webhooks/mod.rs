@@ -10,7 +10,7 @@ mod endpoints;
 mod lanes;
 mod tell;
 
-use longhaul_shared::domain::TenantId;
+use longhaul_domain::TenantId;
 use strum::{EnumString, IntoStaticStr, VariantArray};
 use uuid::Uuid;
 
@@ -41,7 +41,7 @@ pub enum EventType {
     Test,
 }
 
-longhaul_shared::named!(EventType);
+longhaul_domain::named!(EventType);
 
 impl EventType {
     /// Types that an endpoint can choose.
@@ -62,7 +62,7 @@ pub enum EndpointKind {
     Email,
 }
 
-longhaul_shared::named!(EndpointKind);
+longhaul_domain::named!(EndpointKind);
 
 /// An endpoint of one tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

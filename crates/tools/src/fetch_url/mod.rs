@@ -6,11 +6,9 @@
 pub(crate) mod html;
 
 use encoding_rs::{Encoding, UTF_8};
+use longhaul_domain::cut;
+use longhaul_guards::guarded_client::{GuardedClient, read_body};
 use longhaul_sdk::{Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, async_trait};
-use longhaul_shared::{
-    domain::cut,
-    guarded_client::{GuardedClient, read_body},
-};
 use reqwest::{Response, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -10,11 +10,9 @@ use std::{
     time::Duration,
 };
 
+use longhaul_domain::cut;
+use longhaul_guards::address_guard::{GuardedResolver, check_host};
 use longhaul_sdk::spec::McpServerSpec;
-use longhaul_shared::{
-    address_guard::{GuardedResolver, check_host},
-    domain::cut,
-};
 use parking_lot::Mutex;
 use reqwest::header::{HeaderName, HeaderValue};
 use rmcp::{

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use longhaul_domain::cut;
 use longhaul_sdk::MendedTool;
-use longhaul_shared::domain::cut;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use longhaul_config::FilesConfig;
+use longhaul_domain::cut;
 use longhaul_sdk::{ToolFile, ToolOutput};
-use longhaul_shared::{config::FilesConfig, domain::cut};
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 use serde_json::Value;
 

@@ -5,7 +5,8 @@
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
-use longhaul_shared::{domain::secret_reference::split_at_reference, sealing::SEALED};
+use longhaul_domain::secret_reference::split_at_reference;
+use longhaul_guards::sealing::SEALED;
 use secrecy::{ExposeSecret, SecretString};
 
 type Resolve = dyn Fn(&str) -> Option<SecretString> + Send + Sync;

@@ -3,10 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use longhaul_domain::cut;
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_sdk::{
     Failure, FailureCode, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec, spec::McpServerSpec,
 };
-use longhaul_shared::{domain::cut, json_schema::SchemaCache};
 use rmcp::{
     model::{
         CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject, ListToolsRequest,

@@ -12,15 +12,13 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Durati
 
 use async_trait::async_trait;
 use futures::FutureExt;
+use longhaul_config::FilesConfig;
+use longhaul_domain::{CallError, CallErrorKind, TenantId, cut};
+use longhaul_guards::json_schema::{Schema, report};
 use longhaul_sdk::{
     Failure, FailureCode, Reconciled, ToolCallContext, ToolEffect, ToolFailure, ToolFile, ToolOutput, ToolScratchpad,
     ToolSpec, numbers,
     spec::{CallerToolSpec, OnError},
-};
-use longhaul_shared::{
-    config::FilesConfig,
-    domain::{CallError, CallErrorKind, TenantId, cut},
-    json_schema::{Schema, report},
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -7,14 +7,12 @@ use std::{
 };
 
 use futures::future::try_join_all;
+use longhaul_domain::requirements::{LOAD_SKILL, SEARCH_DATASET};
+use longhaul_guards::json_schema::SchemaCache;
 use longhaul_retrieval::OwnIndexes;
 use longhaul_sdk::{
     AgentConfig, Failure, FailureCode, ToolSpec,
     spec::{OnError, ToolRef},
-};
-use longhaul_shared::{
-    domain::requirements::{LOAD_SKILL, SEARCH_DATASET},
-    json_schema::SchemaCache,
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Reads the answers of search services, and writes results for the model.
 
-use longhaul_shared::domain::cut;
+use longhaul_domain::cut;
 use serde::{Deserialize, Serialize};
 
 use crate::fetch_url::html;

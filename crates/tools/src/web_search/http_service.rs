@@ -1,10 +1,8 @@
 //! Search services with a JSON API over HTTP: Brave and SearXNG.
 
-use longhaul_shared::{
-    config::{WebSearchBackend, WebSearchConfig},
-    domain::cut,
-    guarded_client::{GuardedClient, read_body},
-};
+use longhaul_config::{WebSearchBackend, WebSearchConfig};
+use longhaul_domain::cut;
+use longhaul_guards::guarded_client::{GuardedClient, read_body};
 use reqwest::{
     RequestBuilder, StatusCode,
     header::{self, HeaderMap, HeaderName, HeaderValue},

@@ -8,12 +8,10 @@ mod http_service;
 
 use std::time::Duration;
 
+use longhaul_config::{WebSearchBackend, WebSearchConfig, reveal};
+use longhaul_domain::{cut, requirements::WEB_SEARCH};
 use longhaul_sdk::{
     Tool, ToolCallContext, ToolEffect, ToolFailure, ToolOutput, ToolSpec, async_trait, spec::McpServerSpec,
-};
-use longhaul_shared::{
-    config::{WebSearchBackend, WebSearchConfig, reveal},
-    domain::{cut, requirements::WEB_SEARCH},
 };
 use schemars::JsonSchema;
 use secrecy::ExposeSecret;

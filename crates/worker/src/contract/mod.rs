@@ -18,11 +18,11 @@ mod surface;
 mod tools;
 
 use longhaul_contract::ContractRun;
+use longhaul_domain::RetryPolicy;
 use longhaul_sdk::{
     Failure, FailureCode,
     spec::{AgentOverrides, RetrySpec},
 };
-use longhaul_shared::domain::RetryPolicy;
 pub(crate) use platform::Platform;
 pub(crate) use surface::prepare;
 

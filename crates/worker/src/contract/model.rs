@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use longhaul_contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, Resource};
+use longhaul_domain::noted::NotedModel;
 use longhaul_llm::{
     health::Route,
     platform::{PlatformConfig, PlatformModel, RequestFormat},
 };
 use longhaul_sdk::{Failure, spec::ModelSpec};
-use longhaul_shared::domain::noted::NotedModel;
 use serde_json::Value;
 
 use super::{failure, platform::Platform};

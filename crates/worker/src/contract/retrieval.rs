@@ -5,13 +5,13 @@
 
 use longhaul_agent::prepare::profile::Retrieved;
 use longhaul_contract::{Binding, Capability, ContractRun, ExecCode, ExecFailure, PlatformRuntime};
-use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
-use longhaul_sdk::Failure;
-use longhaul_shared::domain::{
+use longhaul_domain::{
     TenantId,
     noted::{CallList, Noted},
     retrieval::{RetrievalRequest, SearchMethod, reference_message},
 };
+use longhaul_retrieval::{Bindings, EmbeddingsBinding, Provider, RetrievalError, VectorBinding, VectorStore};
+use longhaul_sdk::Failure;
 use serde_json::Value;
 
 use super::{model, platform::Platform};

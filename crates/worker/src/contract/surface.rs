@@ -12,14 +12,14 @@ use longhaul_agent::{
     },
 };
 use longhaul_contract::{ContractRun, ExecCode, ExecFailure, ModelCall, ToolFault, Transport};
-use longhaul_llm::{Message, ModelError};
-use longhaul_sdk::{AgentConfig, Failure, Step, ToolSpec};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     CallError, CallErrorKind, RetryPolicy, TenantId, ToolCall,
     ascii_json::sorted_ascii,
     cut,
     noted::{CallList, Noted, NotedCall, NotedModel},
 };
+use longhaul_llm::{Message, ModelError};
+use longhaul_sdk::{AgentConfig, Failure, Step, ToolSpec};
 use longhaul_tools::{ServiceTool, Toolbox};
 use serde_json::{Value, json};
 

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use longhaul_contract::{Binding, ContractRun, ContractTool as CatalogueTool, ToolCall as ToolItem, Transport};
-use longhaul_llm::{Answer, Scrub};
-use longhaul_sdk::{ToolEffect, ToolSpec};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     CallErrorKind,
     ascii_json::sorted_ascii,
     cut,
     noted::{CallList, Noted},
 };
+use longhaul_llm::{Answer, Scrub};
+use longhaul_sdk::{ToolEffect, ToolSpec};
 use longhaul_tools::{CallOutcome, ServiceTool};
 use reqwest::{
     Client, Response,

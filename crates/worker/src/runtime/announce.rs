@@ -2,7 +2,7 @@
 //! the changes without them.
 
 use longhaul_agent::journal::fold_budget;
-use longhaul_shared::domain::{ExecutionId, WaitReason};
+use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_store::{
     executions::{claims::Claimed, outcomes::Concluded},
     fleet::maintenance::Runnable,

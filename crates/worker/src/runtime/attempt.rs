@@ -15,8 +15,8 @@ use longhaul_agent::{
     lease::{AttemptControl, suspects},
     probe::Point,
 };
+use longhaul_domain::RetryPolicy;
 use longhaul_sdk::{ExecutionResult, Failure, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::{domain::RetryPolicy, telemetry::metrics};
 use longhaul_store::{
     StoreError,
     catalogue::definitions::PinnedVersions,
@@ -28,6 +28,7 @@ use longhaul_store::{
     fleet::shares::HeldPermit,
     history::journal::{JournalWrite, Loaded, StoredJournal},
 };
+use longhaul_telemetry::metrics;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 

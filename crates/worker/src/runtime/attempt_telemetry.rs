@@ -1,13 +1,7 @@
 //! The span, metrics and log lines of an attempt.
 
+use longhaul_domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId};
 use longhaul_sdk::FailureClass;
-use longhaul_shared::{
-    domain::{ExecutionId, ExecutionStatus, LeaseToken, WorkerId},
-    telemetry::{
-        TRACED, metrics,
-        trace::{self, AttemptIds, KeyValue},
-    },
-};
 use longhaul_store::{
     catalogue::definitions::PinnedVersions,
     executions::{
@@ -15,6 +9,10 @@ use longhaul_store::{
         outcomes::{AttemptOutcome, LeaseEnd},
     },
     fleet::maintenance::{LostAttempt, Reaped},
+};
+use longhaul_telemetry::{
+    TRACED, metrics,
+    trace::{self, AttemptIds, KeyValue},
 };
 use tracing::Span;
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use longhaul_config::WorkerConfig;
 use longhaul_queue::{
     QueueError, QueueOptions,
     consumer::{self, ConsumerConfig, Fetched, Room},
 };
-use longhaul_shared::{config::WorkerConfig, telemetry::metrics};
 use longhaul_store::executions::claims::{ClaimBounds, ClaimFor, ClaimRequest, Claimed, Claims};
+use longhaul_telemetry::metrics;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{RetryCounters, RetryPolicy, WaitReason};
 use longhaul_sdk::{ExecutionResult, Failure, FailureClass, FailureCode, Interrupt, Step, StepError};
-use longhaul_shared::domain::{RetryCounters, RetryPolicy, WaitReason};
 use longhaul_store::executions::outcomes::{LeaseEnd, LeaseKey};
 use serde_json::Value;
 
@@ -71,7 +71,7 @@ pub(super) fn decide(
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::domain::{ExecutionId, LeaseToken};
+    use longhaul_domain::{ExecutionId, LeaseToken};
     use longhaul_store::executions::outcomes::AttemptOutcome::{self, Cancelled, Drained, Failed, Finished, Parked};
     use serde_json::json;
     use uuid::Uuid;

@@ -18,15 +18,15 @@ use longhaul_agent::{
     },
     validators::{effective_validators, is_built_in, with_output_schema},
 };
+use longhaul_domain::{
+    input_parts,
+    message::{FileRef, Message},
+};
 use longhaul_references::instructions;
 use longhaul_sdk::{
     AgentConfigProvider, ConfigType, ExecutionResult, Failure, FailureCode, Step, Validator,
     definition::{AnyDefinition, Declarative},
     spec::Runner,
-};
-use longhaul_shared::domain::{
-    input_parts,
-    message::{FileRef, Message},
 };
 use longhaul_store::{
     catalogue::definitions::{AGENT_DEFINITION, MEMORY_DEFINITION, PinnedVersions},

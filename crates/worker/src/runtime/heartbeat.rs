@@ -13,7 +13,8 @@ use std::{
 };
 
 use longhaul_agent::lease::{WorkerLease, moment::Moment};
-use longhaul_shared::{domain::WorkerId, memory::resident};
+use longhaul_domain::WorkerId;
+use longhaul_shared::memory::resident;
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use tokio_util::sync::CancellationToken;
 

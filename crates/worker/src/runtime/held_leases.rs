@@ -9,8 +9,8 @@ use std::{
 };
 
 use longhaul_agent::lease::{AttemptControl, WorkerLease};
+use longhaul_domain::{ExecutionId, LeaseToken};
 use longhaul_sdk::Interrupt;
-use longhaul_shared::domain::{ExecutionId, LeaseToken};
 use longhaul_store::executions::claims::Lane;
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;

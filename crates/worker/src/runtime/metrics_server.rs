@@ -13,7 +13,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use longhaul_shared::telemetry::metrics;
+use longhaul_telemetry::metrics;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,

@@ -4,10 +4,11 @@
 use std::{sync::Arc, time::Duration};
 
 use longhaul_agent::lease::{WorkerLease, moment::Moment};
+use longhaul_config::WorkerConfig;
+use longhaul_domain::WorkerId;
 use longhaul_llm::health;
 use longhaul_queue::QueueOptions;
 use longhaul_sdk::Interrupt;
-use longhaul_shared::{config::WorkerConfig, domain::WorkerId};
 use longhaul_store::{
     ends::Line,
     fleet::{

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     Offers, WorkerId,
     requirements::{is_met, is_other_build},
 };

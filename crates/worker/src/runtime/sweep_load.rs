@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use longhaul_config::WorkerConfig;
 use longhaul_llm::health;
-use longhaul_shared::config::WorkerConfig;
 use longhaul_store::StoreError;
 use parking_lot::Mutex;
 use serde_json::Value;

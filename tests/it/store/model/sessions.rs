@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use longhaul_domain::{ExecutionId, OnBusy, SessionId};
 use longhaul_model::sessions::{Action, Machine, Policy, Scenario, State, Status, Task};
-use longhaul_shared::domain::{ExecutionId, OnBusy, SessionId};
 use longhaul_store::{
     executions::claims::Claimed,
     sessions::{Arrival, NewSession, Sent, Stopped},

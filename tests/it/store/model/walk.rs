@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longhaul_domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
 use longhaul_model::machine::{Action, Machine};
 use longhaul_model::rows::{State, Wait};
 use longhaul_model::scenario::{COST, ESTIMATE, Scenario, Work};
 use longhaul_model::statement::{Ending, LeaseName, Phase, Reply, Running, Statement, Verb, Write};
 use longhaul_sdk::Usd;
 use longhaul_sdk::spec::{BudgetSpec, OnExhausted};
-use longhaul_shared::domain::{ApiKeyId, ExecutionId, HumanRequestId, LimitKey, RequestKind, RequestState, WaitReason};
 use longhaul_store::StoreError;
 use longhaul_store::executions::budgets::{CallPrice, Caps, Reservation, Reserved, Settlement};
 use longhaul_store::executions::children::SpawnRefused;

@@ -5,8 +5,8 @@ mod rights;
 mod strategies;
 mod waits;
 
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{AgentSpec, spec::ToolRef};
-use longhaul_shared::domain::ExecutionId;
 use longhaul_testkit::model::{Captured, Reply, reply_calls, reply_text};
 use serde_json::{Value, json};
 

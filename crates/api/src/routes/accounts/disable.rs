@@ -1,7 +1,7 @@
 //! `POST /v1/accounts/{id}/disable` and `/enable`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::ApiKeyId;
+use longhaul_domain::ApiKeyId;
 use longhaul_store::tenants::api_keys::Scope;
 use uuid::Uuid;
 

@@ -8,7 +8,7 @@ pub(crate) mod email;
 mod error;
 pub(crate) mod slack;
 
-use longhaul_shared::domain::RequestKind;
+use longhaul_domain::RequestKind;
 use longhaul_store::{
     human_requests::{Decider, HumanRequest, NewDecision, Verdict},
     tenants::api_keys::Scope,

@@ -9,10 +9,8 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    visible,
-};
+use longhaul_shared::clock::{Clock, SystemClock};
+use longhaul_shared::visible;
 use longhaul_store::{
     human_requests::{HumanRequest, Verdict},
     webhooks::{Channel, EndpointKind},

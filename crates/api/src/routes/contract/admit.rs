@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use longhaul_contract::{ContractRun, ContractTool, ExecRequest, record::Recorded};
+use longhaul_domain::{AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId};
 use longhaul_sdk::{Failure, numbers};
-use longhaul_shared::domain::{
-    AgentVersionId, ApiKeyId, ExecutionId, MAX_DEADLINE, RuntimeProfile, ServeKey, TenantId,
-};
 use longhaul_store::{
     catalogue::definitions::AGENT_DEFINITION,
     contract::agent_access::Asker,

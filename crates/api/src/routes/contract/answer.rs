@@ -6,10 +6,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_contract::{ContractRefusal, ErrorBody, ExecCode, ExecutionView, record::Recorded};
-use longhaul_shared::{
-    domain::{ExecutionId, ExecutionStatus},
-    sealing::SealError,
-};
+use longhaul_domain::{ExecutionId, ExecutionStatus};
+use longhaul_guards::sealing::SealError;
 use longhaul_store::StoreError;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use longhaul_shared::http::{HttpOptions, client};
+use longhaul_guards::http::{HttpOptions, client};
 use reqwest::{Client, Method, Response};
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json, value::RawValue};

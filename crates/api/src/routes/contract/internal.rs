@@ -11,7 +11,7 @@ use axum::{
 };
 use bytes::Bytes;
 use longhaul_contract::{ContractRefusal, ExecRequest, ExecutionView};
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_store::tenants::scope::TenantScope;
 use schemars::JsonSchema;
 use serde::Serialize;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use longhaul_contract::{
     Capability, ContractTool, ExecCode, ExecFailure, ExecRequest, PlatformRuntime, Transport, validate::version_number,
 };
+use longhaul_domain::{RuntimeProfile, TenantId};
 use longhaul_sdk::spec::AgentSpec;
-use longhaul_shared::domain::{RuntimeProfile, TenantId};
 use longhaul_store::contract::agent_access::{Access, Asker, CatalogueTool};
 
 use super::answer::ContractError;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::{domain::RuntimeProfile, sealing::Sealer};
+use longhaul_domain::RuntimeProfile;
+use longhaul_guards::sealing::Sealer;
 use secrecy::SecretString;
 
 /// See [`ApiOptions`](crate::ApiOptions).

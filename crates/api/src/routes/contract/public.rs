@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use longhaul_contract::{Capability, ContractRefusal, ErrorBody, ExecRequest, PlatformRuntime};
-use longhaul_shared::domain::{RuntimeProfile, retrieval::SearchMethod};
+use longhaul_domain::{RuntimeProfile, retrieval::SearchMethod};
 use longhaul_store::{
     contract::platform::{NoSnapshot, Platform},
     tenants::api_keys::Scope,

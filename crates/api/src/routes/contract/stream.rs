@@ -16,7 +16,7 @@ use axum::{
 use chrono::{DateTime, Utc};
 use futures::stream;
 use longhaul_contract::{ContractRefusal, ErrorBody, ExecRequest, ExecutionView, timestamp};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, ascii_json::ascii};
+use longhaul_domain::{ExecutionId, ExecutionStatus, ascii_json::ascii};
 use longhaul_store::{history::events::Event, tenants::scope::TenantScope};
 use schemars::JsonSchema;
 use serde::Serialize;

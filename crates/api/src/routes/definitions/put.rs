@@ -7,8 +7,10 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
+use longhaul_config::RefusedServer;
+use longhaul_domain::TenantId;
+use longhaul_guards::agent_secrets;
 use longhaul_sdk::spec::{AgentSpec, DefinitionSpec};
-use longhaul_shared::{agent_secrets, config::RefusedServer, domain::TenantId};
 use longhaul_store::{catalogue::definitions::BUILT_IN_DEFINITIONS, tenants::api_keys::Scope};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

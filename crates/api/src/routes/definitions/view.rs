@@ -1,7 +1,7 @@
 //! A version as the API shows it.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::agent_secrets;
+use longhaul_guards::agent_secrets;
 use longhaul_store::catalogue::definitions::Version;
 use serde::Serialize;
 use serde_json::Value;

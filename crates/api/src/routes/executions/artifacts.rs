@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State, response::Response};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, FileId};
+use longhaul_domain::{ExecutionId, FileId};
 use longhaul_store::{
     files::{StoredFile, hex_of},
     tenants::api_keys::Scope,

@@ -1,8 +1,8 @@
 //! `POST /v1/executions/{id}/budget`: sets new caps for a tree and wakes the executions that wait for them.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::Usd;
-use longhaul_shared::domain::ExecutionId;
 use longhaul_store::{
     executions::budgets::{Amounts, Caps, Ledger},
     tenants::{api_keys::Scope, scope::TenantScope},

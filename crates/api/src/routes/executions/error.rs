@@ -1,7 +1,7 @@
 //! Errors of executions, and of the requests that start one.
 
 use axum::http::StatusCode;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus};
+use longhaul_domain::{ExecutionId, ExecutionStatus};
 use strum::{AsRefStr, VariantNames};
 
 use crate::error::{AreaError, Violation};

@@ -13,7 +13,7 @@ use axum::{
 };
 use chrono::{DateTime, Utc};
 use futures::stream;
-use longhaul_shared::domain::{ExecutionId, TenantId};
+use longhaul_domain::{ExecutionId, TenantId};
 use longhaul_store::{
     history::events::{Cursor, Event},
     tenants::api_keys::Scope,

@@ -1,8 +1,8 @@
 //! `POST /v1/executions/{id}/fork`: a new execution that shares another's record up to a step and continues on its own.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
+use longhaul_domain::{ExecutionId, FileId, input_parts};
 use longhaul_sdk::spec::{AgentOverrides, BudgetSpec, ModelSpec};
-use longhaul_shared::domain::{ExecutionId, FileId, input_parts};
 use longhaul_store::{
     catalogue::definitions::{MEMORY_DEFINITION, PinnedVersions},
     executions::{

@@ -1,7 +1,7 @@
 //! `GET /v1/executions`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, WaitReason};
+use longhaul_domain::{ExecutionId, ExecutionStatus, WaitReason};
 use longhaul_store::{executions::list_filter::ListFilter, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::{Map, Value};

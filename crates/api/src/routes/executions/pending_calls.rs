@@ -1,7 +1,7 @@
 //! Calls that wait for the caller, as executions and sessions show them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::{human_requests::HumanRequest, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::HeaderMap;
 use chrono::{DateTime, Utc};
-use longhaul_sdk::{
-    numbers,
-    spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
-};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, FileId, MAX_DEADLINE, QUEUE_PATTERN,
     requirements::LOAD_SKILL,
     submit_limits::{MAX_METADATA_BYTES, MAX_METADATA_FIELDS, MAX_PRIORITY, default_priority, default_queue},
+};
+use longhaul_sdk::{
+    numbers,
+    spec::{AgentOverrides, AgentSpec, BudgetSpec, CallerToolSpec, ToolRef},
 };
 use longhaul_store::executions::{
     planned::Pinned,

@@ -1,7 +1,7 @@
 //! `POST /v1/executions/{id}/retry`: a new execution that points back to a FAILED one.
 
 use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
-use longhaul_shared::domain::ExecutionStatus;
+use longhaul_domain::ExecutionStatus;
 use longhaul_store::{
     catalogue::definitions::{AGENT_DEFINITION, MEMORY_DEFINITION},
     executions::{

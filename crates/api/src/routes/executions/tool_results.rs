@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::{ExecutionId, RequestKind, RequestState};
+use longhaul_domain::{ExecutionId, RequestKind, RequestState};
 use longhaul_store::{
     human_requests::{Decided, Decider, HumanRequest, NewDecision, Verdict},
     tenants::api_keys::Scope,

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
-use longhaul_shared::telemetry::trace::trace_id;
 use longhaul_store::executions::read::{ExecutionRecord, ExecutionSummary};
+use longhaul_telemetry::trace::trace_id;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;

@@ -2,8 +2,8 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
+use longhaul_domain::{ExecutionStatus, RequestKind, WaitReason};
 use longhaul_sdk::failure::FailureCode;
-use longhaul_shared::domain::{ExecutionStatus, RequestKind, WaitReason};
 use longhaul_store::{
     tenants::api_keys::Scope,
     waiting::{COUNT_CAP, EndpointStanding, LimitStanding, OpenChild, OpenRequest, SessionTurn, Waiting},

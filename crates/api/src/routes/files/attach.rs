@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use longhaul_shared::domain::{
+use longhaul_domain::{
     FileId, TenantId,
     input_parts::{self, MAX_BYTES, MAX_FILES},
 };

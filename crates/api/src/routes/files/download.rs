@@ -9,8 +9,8 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use longhaul_domain::TenantId;
 use longhaul_files::Parts;
-use longhaul_shared::domain::TenantId;
 use longhaul_store::files::{StoredFile, hex_of};
 use tokio::time::timeout;
 

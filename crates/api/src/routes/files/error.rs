@@ -1,8 +1,8 @@
 //! Errors of files.
 
 use axum::http::StatusCode;
+use longhaul_config::FilesConfig;
 use longhaul_files::FilesError;
-use longhaul_shared::config::FilesConfig;
 use strum::{AsRefStr, VariantNames};
 
 use crate::error::{ApiError, AreaError};

@@ -9,7 +9,7 @@ pub(crate) mod upload;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::FileId;
+use longhaul_domain::FileId;
 use longhaul_store::files::{StoredFile, hex_of};
 use serde::Serialize;
 use utoipa::ToSchema;

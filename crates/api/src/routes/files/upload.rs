@@ -11,14 +11,12 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::StreamExt;
+use longhaul_config::FilesConfig;
+use longhaul_domain::TenantId;
 use longhaul_fairness::Share;
 use longhaul_files::{media_type, memory::SMALL_BYTES};
-use longhaul_shared::{
-    config::FilesConfig,
-    domain::TenantId,
-    telemetry::metrics::{self, FileRefusal},
-};
 use longhaul_store::{files::NewUpload, tenants::api_keys::Scope};
+use longhaul_telemetry::metrics::{self, FileRefusal};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{FileError, FileView};

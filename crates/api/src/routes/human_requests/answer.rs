@@ -1,7 +1,7 @@
 //! `POST /v1/questions/{id}/answer`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::RequestKind;
+use longhaul_domain::RequestKind;
 use longhaul_store::{
     human_requests::{Decider, NewDecision, Verdict},
     tenants::api_keys::Scope,

@@ -4,8 +4,8 @@
 //! parents may not decide, unless the agent's policy allows it.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_domain::{RequestKind, redaction::Secrets};
 use longhaul_sdk::ToolSpec;
-use longhaul_shared::domain::{RequestKind, redaction::Secrets};
 use longhaul_store::{
     history::journal::Hash,
     human_requests::{Decider, HumanRequest, NewDecision, Verdict},

@@ -1,7 +1,7 @@
 //! `GET /v1/approvals/{id}` and `GET /v1/questions/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::RequestKind;
+use longhaul_domain::RequestKind;
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{

@@ -1,7 +1,7 @@
 //! `GET /v1/approvals` and `GET /v1/questions`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::{HumanRequestId, RequestKind, RequestState};
+use longhaul_domain::{HumanRequestId, RequestKind, RequestState};
 use longhaul_store::{
     human_requests::{HumanRequest, RequestFilter},
     tenants::api_keys::Scope,

@@ -8,7 +8,7 @@ pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod view;
 
-use longhaul_shared::domain::{ExecutionId, HumanRequestId, RequestKind};
+use longhaul_domain::{ExecutionId, HumanRequestId, RequestKind};
 use longhaul_store::{
     history::journal::Hash,
     human_requests::{Decided, HumanRequest, NewDecision},

@@ -1,7 +1,7 @@
 //! Approvals and questions as the API shows them.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::RequestState;
+use longhaul_domain::RequestState;
 use longhaul_store::human_requests::{Decider, HumanRequest};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};

@@ -8,7 +8,7 @@ pub(crate) mod remove;
 pub(crate) mod search;
 pub(crate) mod view;
 
-use longhaul_shared::domain::{TenantId, retrieval::index::is_own_name};
+use longhaul_domain::{TenantId, retrieval::index::is_own_name};
 use longhaul_store::catalogue::indexes::Index;
 
 pub(crate) use error::SearchError;

@@ -1,7 +1,7 @@
 //! `POST /v1/indexes/{name}/search`: the search that an agent's `search_dataset` performs.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::retrieval::{
+use longhaul_domain::retrieval::{
     InvalidRetrieval, MAX_FILTERS, MAX_QUERY_BYTES, MAX_TOP_K, Preprocessing, RetrievalRequest, SearchMethod,
     leaves_method_open,
 };
@@ -53,7 +53,7 @@ pub(crate) struct SearchResults {
     /// `{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` for
     /// a hybrid search.
     #[schema(value_type = Vec<spec::RetrievedItem>)]
-    results: Vec<longhaul_shared::domain::retrieval::RetrievedItem>,
+    results: Vec<longhaul_domain::retrieval::RetrievedItem>,
 }
 
 /// Searches one of the caller's indexes.

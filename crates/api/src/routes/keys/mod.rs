@@ -13,7 +13,7 @@ pub(crate) mod rotate;
 mod view;
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::ApiKeyId;
+use longhaul_domain::ApiKeyId;
 use longhaul_store::tenants::{api_keys::Scope, key_management::Issue};
 use uuid::Uuid;
 

@@ -1,7 +1,7 @@
 //! Bodies of requests about API keys.
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::Role;
+use longhaul_domain::Role;
 use longhaul_store::tenants::{accounts::scopes_of, api_keys::Scope};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! `PUT /v1/limits/{key}`: sets a limit as an operator.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_domain::{LimitKey, TenantId};
 use longhaul_sdk::spec::ConcurrencySpec;
-use longhaul_shared::domain::{LimitKey, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

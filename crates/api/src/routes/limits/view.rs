@@ -1,6 +1,6 @@
 //! A limit as the API shows it, and the parser of its key.
 
-use longhaul_shared::domain::LimitKey;
+use longhaul_domain::LimitKey;
 use longhaul_store::waiting::slots::Limit;
 use serde::Serialize;
 use utoipa::ToSchema;

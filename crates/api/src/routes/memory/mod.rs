@@ -7,7 +7,7 @@ pub(crate) mod search;
 mod view;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use longhaul_shared::domain::EpisodeId;
+use longhaul_domain::EpisodeId;
 
 use crate::{
     error::{ApiError, ApiResult},

@@ -6,8 +6,8 @@ use axum::{
     extract::State,
     http::{HeaderMap, header},
 };
+use longhaul_domain::TenantId;
 use longhaul_sdk::spec::MAX_EPISODE_CHARS;
-use longhaul_shared::domain::TenantId;
 use longhaul_store::{
     memory::{Changed, Episode, MemoryPlace, TakenEpisode},
     tenants::api_keys::Scope,

@@ -1,7 +1,7 @@
 //! `GET /v1/memory` and `GET /v1/memory/{id}`.
 
 use axum::{Json, extract::State};
-use longhaul_shared::domain::EpisodeId;
+use longhaul_domain::EpisodeId;
 use longhaul_store::{
     memory::{Episode, EpisodeFilter},
     tenants::api_keys::Scope,

@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use longhaul_contract::catalogue::PlatformSpec;
-use longhaul_shared::agent_secrets::SECRET;
+use longhaul_guards::agent_secrets::SECRET;
 use longhaul_store::{contract::platform::Platform, tenants::api_keys::Scope};
 use serde_json::Value;
 

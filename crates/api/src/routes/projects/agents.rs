@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use longhaul_domain::Plan;
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::Plan;
 use longhaul_store::projects::{MAX_AGENTS, ProjectAgent};
 
 use crate::{

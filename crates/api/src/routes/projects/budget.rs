@@ -1,7 +1,7 @@
 //! `POST /v1/projects/{id}/budget`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{ProjectPath, find};

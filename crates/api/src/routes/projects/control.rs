@@ -1,7 +1,7 @@
 //! Decisions on a project: `POST …/approve`, `…/pause`, `…/resume`, `…/continue` and `…/cancel`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_shared::domain::ProjectId;
+use longhaul_domain::ProjectId;
 use longhaul_store::{
     projects::{Changed, RunningTasks},
     tenants::api_keys::Scope,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionStrategy, MAX_DEADLINE, Plan, ProjectId, QUEUE_PATTERN,
     submit_limits::{MAX_METADATA_FIELDS, default_queue},
 };
+use longhaul_sdk::spec::BudgetSpec;
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
     projects::{Created, MAX_OPEN, NewProject, PlanOrigin, ProjectAgent},

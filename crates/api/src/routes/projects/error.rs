@@ -1,7 +1,7 @@
 //! Errors of projects.
 
 use axum::http::StatusCode;
-use longhaul_shared::domain::{ProjectStatus, TaskStatus};
+use longhaul_domain::{ProjectStatus, TaskStatus};
 use strum::{AsRefStr, VariantNames};
 
 use crate::error::AreaError;

@@ -14,7 +14,7 @@ pub(crate) mod tasks;
 pub(crate) use error::ProjectError;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use longhaul_shared::domain::{ProjectId, TenantId, project::PlanProblem};
+use longhaul_domain::{ProjectId, TenantId, project::PlanProblem};
 use longhaul_store::{StoreError, fleet::maintenance::Runnable, projects::Project};
 
 use crate::{

@@ -1,8 +1,8 @@
 //! `GET` and `PUT /v1/projects/{id}/plan`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_domain::{ExecutionId, Plan};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{ExecutionId, Plan};
 use longhaul_store::{
     projects::{Edited, NewPlan},
     tenants::api_keys::Scope,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, ProjectId, ProjectStatus};
+use longhaul_domain::{ExecutionId, ProjectId, ProjectStatus};
 use longhaul_store::{projects::Project, tenants::api_keys::Scope};
 use serde::Serialize;
 use serde_json::Value;

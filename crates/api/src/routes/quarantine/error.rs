@@ -1,7 +1,7 @@
 //! Errors of releases from quarantine.
 
 use axum::http::StatusCode;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use longhaul_store::quarantine::Refused;
 use strum::{AsRefStr, VariantNames};
 

@@ -1,7 +1,7 @@
 //! `POST /v1/schedules`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::ScheduleId;
+use longhaul_domain::ScheduleId;
 use longhaul_store::{
     executions::submit::Idempotency,
     schedules::{Created, NewSchedule},

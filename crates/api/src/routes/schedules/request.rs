@@ -2,8 +2,8 @@
 
 use axum::{body::Body, http::HeaderMap};
 use chrono::{DateTime, Utc};
+use longhaul_domain::{input_parts, schedule::ScheduleSpec};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{input_parts, schedule::ScheduleSpec};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 

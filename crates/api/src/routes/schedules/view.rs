@@ -1,7 +1,7 @@
 //! Schedules and firings as the API shows them.
 
 use chrono::{DateTime, NaiveDate, Utc};
-use longhaul_shared::domain::schedule::ScheduleSpec;
+use longhaul_domain::schedule::ScheduleSpec;
 use longhaul_store::schedules::{Firing, MonthSpent, PauseReason, Schedule};
 use serde::Serialize;
 use utoipa::ToSchema;

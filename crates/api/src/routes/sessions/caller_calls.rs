@@ -1,7 +1,7 @@
 //! Frames of calls that the caller runs. Such a call has one `tool_use`, when its result is awaited: then its arguments
 //! are final and an approval is given. A call that ends before that has it with its result.
 
-use longhaul_shared::domain::{ExecutionId, RequestKind};
+use longhaul_domain::{ExecutionId, RequestKind};
 use longhaul_store::{
     history::{
         events::Event,

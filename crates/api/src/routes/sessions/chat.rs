@@ -15,9 +15,9 @@ use axum::{
     },
 };
 use futures::stream;
+use longhaul_domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId};
 use longhaul_queue::hints::TextDelta;
 use longhaul_sdk::approvals::ApprovalsSpec;
-use longhaul_shared::domain::{ExecutionId, ExecutionStatus, OnBusy, SessionId, TenantId};
 use longhaul_store::{
     history::{
         events::Event,

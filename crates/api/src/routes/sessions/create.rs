@@ -1,8 +1,8 @@
 //! `POST /v1/sessions`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
+use longhaul_domain::{OnBusy, ProjectId, SessionId, submit_limits::MAX_METADATA_FIELDS};
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::domain::{OnBusy, ProjectId, SessionId, submit_limits::MAX_METADATA_FIELDS};
 use longhaul_store::{
     executions::submit::Idempotency,
     sessions::{Begun, NewSession},

@@ -1,7 +1,7 @@
 //! Errors of sessions.
 
 use axum::http::StatusCode;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use strum::{AsRefStr, VariantNames};
 
 use crate::error::AreaError;

@@ -12,7 +12,7 @@ use axum::{
     },
 };
 use futures::stream;
-use longhaul_shared::domain::{SessionId, TenantId};
+use longhaul_domain::{SessionId, TenantId};
 use longhaul_store::{sessions::Session, tenants::api_keys::Scope};
 
 use super::{

@@ -5,8 +5,8 @@
 use std::str::FromStr;
 
 use axum::response::sse::Event as SseEvent;
+use longhaul_domain::{ExecutionId, SessionId, ToolCall, message::Message, redaction::Secrets};
 use longhaul_sdk::approvals::ApprovalsSpec;
-use longhaul_shared::domain::{ExecutionId, SessionId, ToolCall, message::Message, redaction::Secrets};
 use longhaul_store::history::{body, events::Event, read::RecordedStep};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

@@ -1,7 +1,7 @@
 //! `POST` and `GET /v1/sessions/{id}/messages`.
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
-use longhaul_shared::domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, input_parts::MAX_PARTS};
+use longhaul_domain::{ExecutionId, FileId, INTERACTIVE_QUEUE, OnBusy, SessionId, input_parts::MAX_PARTS};
 use longhaul_store::{
     executions::submit::{Idempotency, NewExecution},
     sessions::{Arrival, MAX_QUEUED, Sent, Session},

@@ -15,7 +15,7 @@ pub(crate) mod read;
 mod requests;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
-use longhaul_shared::domain::SessionId;
+use longhaul_domain::SessionId;
 use longhaul_store::sessions::Session;
 
 pub(crate) use error::SessionError;

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State};
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{ExecutionId, SessionId, WaitReason};
+use longhaul_domain::{ExecutionId, SessionId, WaitReason};
 use longhaul_store::{
     sessions::{ActiveCall, Activity, Session, SessionState, StopReason, SubAgent},
     tenants::api_keys::Scope,

@@ -1,6 +1,6 @@
 //! The frame of a request to a person, with everything that a person needs to decide.
 
-use longhaul_shared::domain::{HumanRequestId, RequestKind};
+use longhaul_domain::{HumanRequestId, RequestKind};
 use longhaul_store::{history::events::Event, human_requests::HumanRequest, tenants::scope::TenantScope};
 use serde_json::{Value, json};
 

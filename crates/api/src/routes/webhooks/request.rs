@@ -4,10 +4,8 @@ use std::net::IpAddr;
 
 use axum::{body::Body, http::HeaderMap};
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    domain::{ApiKeyId, addresses::is_public},
-    sealing::{SealError, Sealer},
-};
+use longhaul_domain::{ApiKeyId, addresses::is_public};
+use longhaul_guards::sealing::{SealError, Sealer};
 use longhaul_store::{
     tenants::api_keys::Scope,
     webhooks::{EndpointKind, EndpointOf, EventType, WrittenEndpoint},

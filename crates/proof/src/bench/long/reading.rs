@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
-use longhaul_shared::domain::ExecutionId;
+use longhaul_domain::ExecutionId;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -3,10 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    domain::ExecutionId,
-};
+use longhaul_domain::ExecutionId;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::proof::bare_commits::Written;
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -12,11 +12,9 @@ use std::{
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    config::FilesConfig,
-    domain::TenantId,
-};
+use longhaul_config::FilesConfig;
+use longhaul_domain::TenantId;
+use longhaul_shared::clock::{Clock, SystemClock};
 use reqwest::{Body, Method};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::interval};

@@ -14,10 +14,8 @@ use std::{sync::Arc, time::Duration};
 use anyhow::ensure;
 use clap::ValueEnum as _;
 use longhaul_command::{Context, Exit};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    domain::TenantId,
-};
+use longhaul_domain::TenantId;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::tenants::api_keys::Scope;
 use tokio::time::{Instant, sleep};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};

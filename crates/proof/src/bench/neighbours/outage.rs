@@ -7,10 +7,8 @@ use std::{
 
 use anyhow::ensure;
 use chrono::{DateTime, Utc};
-use longhaul_shared::{
-    clock::{Clock, SystemClock},
-    domain::TenantId,
-};
+use longhaul_domain::TenantId;
+use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::tenants::api_keys::Scope;
 use serde_json::json;
 

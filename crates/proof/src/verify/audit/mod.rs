@@ -15,7 +15,7 @@ mod window;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use longhaul_shared::domain::{ExecutionId, SessionId};
+use longhaul_domain::{ExecutionId, SessionId};
 use longhaul_store::proof::audit::{AuditedAttempt, AuditedExecution, AuditedStep};
 
 pub use window::Window;

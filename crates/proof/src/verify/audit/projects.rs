@@ -37,7 +37,7 @@ fn too_early(project: &AuditedProject, task: &AuditedTask) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use chrono::{DateTime, TimeDelta};
-    use longhaul_shared::domain::ProjectId;
+    use longhaul_domain::ProjectId;
 
     use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use longhaul_shared::domain::{ExecutionId, SessionId};
+use longhaul_domain::{ExecutionId, SessionId};
 use longhaul_store::proof::audit::AuditedExecution;
 
 use super::{Finding, Findings, Index, numbered};

@@ -1,7 +1,7 @@
 //! Tests that the audit can fail: one honest set of evidence, and every falsification of it. The file is long because
 //! each falsification changes the same evidence.
 
-use longhaul_shared::domain::WorkerId;
+use longhaul_domain::WorkerId;
 use longhaul_store::proof::audit::{
     AuditedBudget, AuditedMemory, AuditedTranscript, AuditedTurn, AuditedWorker, BrokenHistory, Leftovers,
 };

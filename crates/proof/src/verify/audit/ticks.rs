@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
-use longhaul_shared::domain::{
+use longhaul_domain::{
     ExecutionId, ScheduleId,
     schedule::{CatchUp, Overlap, ScheduleSpec},
 };

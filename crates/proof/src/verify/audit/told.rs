@@ -36,7 +36,7 @@ fn is_end(event: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use longhaul_shared::domain::ExecutionId;
+    use longhaul_domain::ExecutionId;
     use longhaul_store::proof::audit::AuditedExecution;
     use uuid::Uuid;
 

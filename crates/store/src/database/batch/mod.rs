@@ -25,7 +25,7 @@ use crate::{
     StoreError,
     database::outage::{InTrouble, Trouble},
 };
-use longhaul_shared::telemetry::metrics::{self, StoreBatch};
+use longhaul_telemetry::metrics::{self, StoreBatch};
 
 /// First wait after a round in which nothing passed; doubled up to [`MAX_BACKOFF`].
 const MIN_BACKOFF: Duration = Duration::from_millis(20);

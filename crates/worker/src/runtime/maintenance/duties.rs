@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use longhaul_domain::WaitReason;
 use longhaul_queue::QueueName;
 use longhaul_sdk::spec::BudgetSpec;
-use longhaul_shared::{
-    domain::WaitReason,
-    telemetry::metrics::{self, QueueBacklog},
-};
 use longhaul_store::{
     StoreError,
     executions::expiry::{KEEP_KEYS, KEYS_PORTION},
     fleet::maintenance::Runnable,
     quarantine::QuarantineRules,
 };
+use longhaul_telemetry::metrics::{self, QueueBacklog};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use longhaul_shared::telemetry::metrics;
 use longhaul_store::StoreError;
+use longhaul_telemetry::metrics;
 use tokio::time::{MissedTickBehavior, interval};
 
 /// Executions moved by one statement.

@@ -3,7 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longhaul_agent::lease::WorkerLease;
-use longhaul_shared::{config::WorkerConfig, domain::WaitReason};
+use longhaul_config::WorkerConfig;
+use longhaul_domain::WaitReason;
 use longhaul_store::{StoreError, fleet::duties::DoneDuty};
 
 use super::super::{announce::announce, attempt_telemetry::note_lost};

@@ -3,15 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use longhaul_agent::lease::WorkerLease;
+use longhaul_domain::{ExecutionId, WorkerId};
 use longhaul_sdk::Interrupt;
-use longhaul_shared::{
-    domain::{ExecutionId, WorkerId},
-    telemetry::metrics,
-};
 use longhaul_store::{
     executions::outcomes::LeaseKey,
     fleet::{lease_writer::LeaseWriter, workers::HeldLease},
 };
+use longhaul_telemetry::metrics;
 
 use super::super::{announce::look, hand_back::hand_back, held_leases::HeldLeases, serves::Serves};
 use super::pace::{OVERDUE_GRACE, STEADY, ticks};

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use longhaul_shared::config::{QuarantineConfig, WorkerConfig};
+use longhaul_config::{QuarantineConfig, WorkerConfig};
 use longhaul_store::{ends::Line, providers::breakers::COUNT_WORKERS, quarantine::QuarantineRules};
 use serde_json::Value;
 

@@ -19,11 +19,11 @@ use futures::{
     future::{BoxFuture, join_all},
     stream,
 };
-use longhaul_shared::telemetry::metrics;
 use longhaul_store::{
     StoreError,
     ends::{Line, Reaction, Subject},
 };
+use longhaul_telemetry::metrics;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -1,6 +1,6 @@
 //! A project of which an execution ended, or which a person changed: its ready tasks start.
 
-use longhaul_shared::domain::ProjectId;
+use longhaul_domain::ProjectId;
 use longhaul_store::{StoreError, ends::Subject};
 
 use super::super::announce::announce;

@@ -4,8 +4,8 @@
 //! (docs/design/retrieval.md).
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use longhaul_domain::retrieval::index::is_own_name;
 use longhaul_retrieval::{IncomingDocument, IngestedDocument};
-use longhaul_shared::domain::retrieval::index::is_own_name;
 use longhaul_store::tenants::api_keys::Scope;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
