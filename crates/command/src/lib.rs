@@ -1,4 +1,5 @@
-//! Shared needs of the commands of the `longhaul` program: the global flags, the exit codes, output, signals, a runtime.
+//! Shared needs of the commands of the `longhaul` program: the global flags, the exit codes, output, signals, a
+//! runtime.
 
 pub mod context;
 pub mod env_file;

@@ -49,8 +49,6 @@ macro_rules! parameters {
 
 parameters! {
     Id => [path("id", "Its id")];
-    Key => [path("key", "Its key")];
-    Name => [path("name", "Its name")];
     Limit => [query::<i64>("limit", "1 to 200; 50 when absent")];
     Cursor => [query::<String>("cursor", "`next_cursor` of the page before")];
     Tenants => [

@@ -1,4 +1,5 @@
-//! The plan of a new execution: the versions that it is pinned to, what follows from them, and the defaults of the rest.
+//! The plan of a new execution: the versions that it is pinned to, what follows from them, and the defaults of the
+//! rest.
 
 use std::time::Duration;
 

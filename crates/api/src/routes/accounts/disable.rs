@@ -10,7 +10,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
-    openapi::params::{Id, Tenants},
+    openapi::params::Tenants,
     state::ApiState,
 };
 
@@ -22,7 +22,7 @@ use crate::{
     operation_id = "disableAccount",
     path = "/v1/accounts/{id}/disable",
     tag = "keys",
-    params(Id, Tenants),
+    params(("id" = String, Path, description = "Its id"), Tenants),
     responses((status = 200, description = "The account", body = AccountView)),
 )]
 pub(crate) async fn disable(
@@ -40,7 +40,7 @@ pub(crate) async fn disable(
     operation_id = "enableAccount",
     path = "/v1/accounts/{id}/enable",
     tag = "keys",
-    params(Id, Tenants),
+    params(("id" = String, Path, description = "Its id"), Tenants),
     responses((status = 200, description = "The account", body = AccountView)),
 )]
 pub(crate) async fn enable(

@@ -20,7 +20,7 @@ use super::{
     admit::{KeyLookup, Submitter, admit, asked, ending, recorded, wait_of},
     answer::{ContractError, Envelope, name_execution},
 };
-use crate::openapi::params::{Id, SubmitKey};
+use crate::openapi::params::SubmitKey;
 use crate::{body::in_turn, middleware::RequestId, state::ApiState};
 
 /// Time limit for a body to arrive.
@@ -165,7 +165,7 @@ pub(crate) async fn of_request(
     operation_id = "getInternalAgentExecution",
     path = "/v1/internal/agent-executions/{id}",
     tag = "agent executions",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "The record", body = ref("#/components/schemas/AgentExecutionEnvelope")),
         (status = 401, description = "`invalid_service_token`"),

@@ -32,7 +32,6 @@ use crate::{
     body::in_turn,
     error::{ApiError, ApiResult},
     middleware::RequestId,
-    openapi::params::Id,
     state::ApiState,
     traceparent::traceparent_of,
 };
@@ -335,7 +334,7 @@ fn transport(state: &ApiState, of: Transport, operation: Operation, request_id: 
     operation_id = "getAgentExecution",
     path = "/v1/agent-executions/{id}",
     tag = "agent executions",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses(
         (status = 200, description = "The record", body = ref("#/components/schemas/AgentExecutionEnvelope")),
         (status = 401, description = "`missing_auth` or `invalid_token`"),

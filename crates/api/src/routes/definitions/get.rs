@@ -8,7 +8,6 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
-    openapi::params::Key,
     state::ApiState,
 };
 
@@ -18,7 +17,10 @@ use crate::{
     operation_id = "getDefinition",
     path = "/v1/definitions/{key}",
     tag = "definitions",
-    params(Key, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    params(
+        ("key" = String, Path, description = "Its key"),
+        ("version" = Option<i32>, Query, description = "The newest when absent"),
+    ),
     responses((status = 200, description = "The version", body = ref("#/components/schemas/DefinitionVersionView"))),
 )]
 pub(crate) async fn definition(
@@ -39,7 +41,10 @@ pub(crate) async fn definition(
     operation_id = "getAgent",
     path = "/v1/agents/{key}",
     tag = "agents",
-    params(Key, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    params(
+        ("key" = String, Path, description = "Its key"),
+        ("version" = Option<i32>, Query, description = "The newest when absent"),
+    ),
     responses((status = 200, description = "The version", body = ref("#/components/schemas/AgentVersionView"))),
 )]
 pub(crate) async fn agent(

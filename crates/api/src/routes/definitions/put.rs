@@ -22,7 +22,6 @@ use crate::{
     catalog::check_web_search,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
-    openapi::params::Key,
     records::{agent_rules, definition_rules},
     state::ApiState,
 };
@@ -34,7 +33,10 @@ use crate::{
     path = "/v1/definitions/{key}",
     tag = "definitions",
     request_body(content = ref("#/components/schemas/DefinitionSpec"), description = "The record, as in YAML"),
-    params(Key, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    params(
+        ("key" = String, Path, description = "Its key"),
+        ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`"),
+    ),
     responses(
         (status = 201, description = "A new version", body = ref("#/components/schemas/DefinitionVersionView")),
         (status = 200, description = "Nothing changed", body = ref("#/components/schemas/DefinitionVersionView")),
@@ -73,7 +75,10 @@ pub(crate) async fn definition(
     path = "/v1/agents/{key}",
     tag = "agents",
     request_body(content = ref("#/components/schemas/AgentSpec"), description = "The record, as in YAML"),
-    params(Key, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    params(
+        ("key" = String, Path, description = "Its key"),
+        ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`"),
+    ),
     responses(
         (status = 201, description = "A new version", body = ref("#/components/schemas/AgentVersionView")),
         (status = 200, description = "Nothing changed", body = ref("#/components/schemas/AgentVersionView")),

@@ -8,7 +8,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
-    openapi::params::Key,
     state::ApiState,
 };
 
@@ -19,7 +18,7 @@ use crate::{
     path = "/v1/definitions/{key}/versions/{version}",
     tag = "definitions",
     params(
-        Key,
+        ("key" = String, Path, description = "Its key"),
         ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
     ),
@@ -45,7 +44,7 @@ pub(crate) async fn definition(
     path = "/v1/agents/{key}/versions/{version}",
     tag = "agents",
     params(
-        Key,
+        ("key" = String, Path, description = "Its key"),
         ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
     ),

@@ -16,7 +16,6 @@ use crate::{
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult},
     extract::{Params, Path},
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -41,7 +40,7 @@ pub(crate) struct AnswerBody {
     path = "/v1/questions/{id}/answer",
     tag = "people",
     request_body = ref("#/components/schemas/AnswerBody"),
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Answered", body = Question)),
 )]
 pub(crate) async fn answer(

@@ -22,7 +22,6 @@ use crate::{
     body::{NO_NUL, Read, SUBMIT_LIMIT, in_turn, read, read_body},
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -72,7 +71,7 @@ pub(crate) enum DecisionChoice {
     path = "/v1/approvals/{id}/decision",
     tag = "people",
     request_body = ref("#/components/schemas/DecisionBody"),
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "Decided", body = Approval)),
 )]
 pub(crate) async fn decision(

@@ -12,7 +12,6 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path, take_reach},
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -22,7 +21,7 @@ use crate::{
     operation_id = "getApproval",
     path = "/v1/approvals/{id}",
     tag = "people",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The approval", body = Approval)),
 )]
 pub(crate) async fn approval(
@@ -43,7 +42,7 @@ pub(crate) async fn approval(
     operation_id = "getQuestion",
     path = "/v1/questions/{id}",
     tag = "people",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The question", body = Question)),
 )]
 pub(crate) async fn question(

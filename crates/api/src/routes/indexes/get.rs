@@ -4,7 +4,6 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{find, view::IndexView};
-use crate::openapi::params::Name;
 use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Returns one of the caller's indexes.
@@ -13,7 +12,7 @@ use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
     operation_id = "getIndex",
     path = "/v1/indexes/{name}",
     tag = "indexes",
-    params(Name),
+    params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "The index", body = IndexView)),
 )]
 pub(crate) async fn get(

@@ -8,7 +8,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Name,
     state::ApiState,
 };
 
@@ -18,7 +17,7 @@ use crate::{
     operation_id = "removeIndex",
     path = "/v1/indexes/{name}",
     tag = "indexes",
-    params(Name),
+    params(("name" = String, Path, description = "Its name")),
     responses((status = 204, description = "Removed")),
 )]
 pub(crate) async fn remove(

@@ -17,7 +17,6 @@ use crate::{
     body::{BODY_LIMIT, read_body},
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Name,
     openapi::spec,
     state::ApiState,
 };
@@ -63,7 +62,7 @@ pub(crate) struct SearchResults {
     path = "/v1/indexes/{name}/search",
     tag = "indexes",
     request_body = ref("#/components/schemas/SearchBody"),
-    params(Name),
+    params(("name" = String, Path, description = "Its name")),
     responses((status = 200, description = "Best first", body = SearchResults)),
 )]
 pub(crate) async fn search(

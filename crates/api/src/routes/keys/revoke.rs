@@ -8,7 +8,7 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path, take_reach},
-    openapi::params::{Id, Tenants},
+    openapi::params::Tenants,
     state::ApiState,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     operation_id = "revokeKey",
     path = "/v1/keys/{id}",
     tag = "keys",
-    params(Id, Tenants),
+    params(("id" = String, Path, description = "Its id"), Tenants),
     responses((status = 204, description = "Revoked, or it was before")),
 )]
 pub(crate) async fn revoke(

@@ -16,7 +16,7 @@ use crate::{
     error::{ApiError, ApiResult},
     extract::Params,
     openapi::closed,
-    openapi::params::{Id, Key},
+    openapi::params::Id,
     state::ApiState,
 };
 
@@ -114,7 +114,7 @@ pub(crate) async fn list(
     operation_id = "getTask",
     path = "/v1/projects/{id}/tasks/{key}",
     tag = "projects",
-    params(("id" = String, Path, description = "Id of the project"), Key),
+    params(("id" = String, Path, description = "Id of the project"), ("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The task", body = TaskView)),
 )]
 pub(crate) async fn get(
@@ -136,7 +136,7 @@ pub(crate) async fn get(
     operation_id = "retryTask",
     path = "/v1/projects/{id}/tasks/{key}/retry",
     tag = "projects",
-    params(("id" = String, Path, description = "Id of the project"), Key),
+    params(("id" = String, Path, description = "Id of the project"), ("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The task", body = TaskView)),
 )]
 pub(crate) async fn retry(

@@ -11,7 +11,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
-    openapi::params::{Key, Limit},
+    openapi::params::Limit,
     state::ApiState,
 };
 
@@ -21,7 +21,11 @@ use crate::{
     operation_id = "listFirings",
     path = "/v1/schedules/{key}/firings",
     tag = "schedules",
-    params(Key, ("before" = Option<String>, Query, description = "Firings with a tick before this time"), Limit),
+    params(
+        ("key" = String, Path, description = "Its key"),
+        ("before" = Option<String>, Query, description = "Firings with a tick before this time"),
+        Limit,
+    ),
     responses((status = 200, description = "Firings", body = FiringPage)),
 )]
 pub(crate) async fn list(

@@ -4,7 +4,6 @@ use axum::{Json, extract::State};
 use longhaul_store::tenants::api_keys::Scope;
 
 use super::{ScheduleError, find, view::ScheduleView};
-use crate::openapi::params::Key;
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// Pauses a schedule.
@@ -15,7 +14,7 @@ use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
     operation_id = "pauseSchedule",
     path = "/v1/schedules/{key}/pause",
     tag = "schedules",
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The schedule", body = ScheduleView)),
 )]
 pub(crate) async fn pause(
@@ -36,7 +35,7 @@ pub(crate) async fn pause(
     operation_id = "resumeSchedule",
     path = "/v1/schedules/{key}/resume",
     tag = "schedules",
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The schedule", body = ScheduleView)),
 )]
 pub(crate) async fn resume(

@@ -11,7 +11,7 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, Path},
-    openapi::params::{Key, Limit},
+    openapi::params::Limit,
     routes::definitions::list::page,
     state::ApiState,
 };
@@ -44,7 +44,7 @@ pub(crate) async fn list(
     operation_id = "getSchedule",
     path = "/v1/schedules/{key}",
     tag = "schedules",
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The schedule", body = ScheduleView)),
 )]
 pub(crate) async fn get(

@@ -7,7 +7,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Key,
     state::ApiState,
 };
 
@@ -17,7 +16,7 @@ use crate::{
     operation_id = "deleteSchedule",
     path = "/v1/schedules/{key}",
     tag = "schedules",
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 204, description = "Deleted")),
 )]
 pub(crate) async fn remove(

@@ -9,7 +9,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Key,
     state::ApiState,
 };
 
@@ -22,7 +21,7 @@ use crate::{
     path = "/v1/schedules/{key}",
     tag = "schedules",
     request_body = ref("#/components/schemas/ScheduleSpec"),
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 200, description = "The schedule", body = ScheduleView)),
 )]
 pub(crate) async fn replace(

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 
 use super::ScheduleError;
 use super::find;
-use crate::openapi::params::Key;
 use crate::{auth::Principal, error::ApiResult, extract::Path, state::ApiState};
 
 /// A run that was asked for.
@@ -32,7 +31,7 @@ pub(crate) struct RunView {
     operation_id = "runSchedule",
     path = "/v1/schedules/{key}/run",
     tag = "schedules",
-    params(Key),
+    params(("key" = String, Path, description = "Its key")),
     responses((status = 202, description = "The run", body = RunView)),
 )]
 pub(crate) async fn run(

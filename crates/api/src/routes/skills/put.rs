@@ -15,7 +15,6 @@ use crate::{
     body::SKILL_LIMIT,
     error::{ApiError, ApiResult, Violation},
     extract::{Params, Path},
-    openapi::params::Name,
     routes::definitions::put::{owner, read_spec},
     state::ApiState,
 };
@@ -27,7 +26,10 @@ use crate::{
     path = "/v1/skills/{name}",
     tag = "skills",
     request_body(content = ref("#/components/schemas/SkillSpec"), description = "The skill"),
-    params(Name, ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`")),
+    params(
+        ("name" = String, Path, description = "Its name"),
+        ("shared" = Option<bool>, Query, description = "For all tenants; needs the scope `admin`"),
+    ),
     responses(
         (status = 201, description = "A new version", body = SkillView),
         (status = 200, description = "Nothing changed", body = SkillView),

@@ -9,7 +9,7 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
-    openapi::params::{Limit, Name},
+    openapi::params::Limit,
     routes::definitions::{get::version, list::page},
     state::ApiState,
 };
@@ -39,7 +39,10 @@ pub(crate) async fn list(
     operation_id = "getSkill",
     path = "/v1/skills/{name}",
     tag = "skills",
-    params(Name, ("version" = Option<i32>, Query, description = "The newest when absent")),
+    params(
+        ("name" = String, Path, description = "Its name"),
+        ("version" = Option<i32>, Query, description = "The newest when absent"),
+    ),
     responses((status = 200, description = "The version", body = WholeSkillView)),
 )]
 pub(crate) async fn get(

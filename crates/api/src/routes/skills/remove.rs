@@ -7,7 +7,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::{Params, Path},
-    openapi::params::Name,
     routes::definitions::put::owner,
     state::ApiState,
 };
@@ -19,7 +18,7 @@ use crate::{
     path = "/v1/skills/{name}/versions/{version}",
     tag = "skills",
     params(
-        Name,
+        ("name" = String, Path, description = "Its name"),
         ("version" = i32, Path, description = "Its version"),
         ("shared" = Option<bool>, Query, description = "The shared one; needs the scope `admin`"),
     ),

@@ -7,7 +7,6 @@ use super::{
     find, own,
     view::{WebhookList, WebhookView},
 };
-use crate::openapi::params::Id;
 use crate::{auth::Reader, error::ApiResult, extract::Path, state::ApiState};
 
 /// Lists the caller's webhooks.
@@ -25,7 +24,7 @@ pub(crate) async fn list(State(state): State<ApiState>, principal: Reader) -> Ap
     operation_id = "getWebhook",
     path = "/v1/webhooks/{id}",
     tag = "webhooks",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The webhook", body = WebhookView)),
 )]
 pub(crate) async fn get(

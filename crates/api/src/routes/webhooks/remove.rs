@@ -8,7 +8,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -18,7 +17,7 @@ use crate::{
     operation_id = "deleteWebhook",
     path = "/v1/webhooks/{id}",
     tag = "webhooks",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 204, description = "Deleted")),
 )]
 pub(crate) async fn remove(

@@ -8,7 +8,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -21,7 +20,7 @@ use crate::{
     path = "/v1/webhooks/{id}",
     tag = "webhooks",
     request_body = ref("#/components/schemas/WebhookBody"),
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The webhook", body = WebhookView)),
 )]
 pub(crate) async fn replace(

@@ -9,7 +9,6 @@ use crate::{
     body::read_optional,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -25,7 +24,7 @@ const OVERLAP: u32 = 86_400;
     path = "/v1/webhooks/{id}/rotate",
     tag = "webhooks",
     request_body = ref("#/components/schemas/RotateBody"),
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 200, description = "The webhook with its new secret", body = WebhookSecretView)),
 )]
 pub(crate) async fn rotate(

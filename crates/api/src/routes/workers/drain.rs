@@ -8,7 +8,6 @@ use crate::{
     auth::Principal,
     error::{ApiError, ApiResult},
     extract::Path,
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -21,7 +20,7 @@ use crate::{
     operation_id = "drainWorker",
     path = "/v1/workers/{id}/drain",
     tag = "operation",
-    params(Id),
+    params(("id" = String, Path, description = "Its id")),
     responses((status = 202, description = "The worker", body = WorkerView)),
 )]
 pub(crate) async fn drain(

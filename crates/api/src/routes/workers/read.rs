@@ -13,7 +13,6 @@ use crate::{
     error::ApiResult,
     extract::{Params, Path, take_reach},
     openapi::closed,
-    openapi::params::Id,
     state::ApiState,
 };
 
@@ -50,7 +49,7 @@ pub(crate) async fn list(
     path = "/v1/workers/{id}",
     tag = "operation",
     params(
-        Id,
+        ("id" = String, Path, description = "Its id"),
         ("org_id" = Option<String>, Query, description = "Executions of this organisation"),
         ("group_id" = Option<String>, Query, description = "Executions of this group of `org_id`"),
         ("all_tenants" = Option<bool>, Query, description = "Executions of everybody"),
