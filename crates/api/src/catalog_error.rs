@@ -1,11 +1,11 @@
 //! Errors of definitions and agents that a request names to run them.
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::{AreaError, Violation};
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum CatalogError {
     #[error("there is no definition `{0}`")]
@@ -30,6 +30,10 @@ pub(crate) enum CatalogError {
 }
 
 impl AreaError for CatalogError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::AgentNotAllowed(_) => StatusCode::FORBIDDEN,

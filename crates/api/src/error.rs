@@ -18,9 +18,11 @@ pub(crate) use crate::problem::{Problem, Violation};
 pub(crate) const MAX_VIOLATIONS: usize = 20;
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
 
-/// An error of one area. Its text is the detail of the problem; as a `str`, it is the stable code, which is part of the
-/// API.
-pub(crate) trait AreaError: std::error::Error + AsRef<str> + Send + Sync + 'static {
+/// An error of one area. Its text is the detail of the problem.
+pub(crate) trait AreaError: std::error::Error + Send + Sync + 'static {
+    /// The stable code, which is part of the API.
+    fn code(&self) -> &'static str;
+
     fn status(&self) -> StatusCode;
 
     fn violations(&self) -> Vec<Violation> {
@@ -33,8 +35,8 @@ pub(crate) trait AreaError: std::error::Error + AsRef<str> + Send + Sync + 'stat
     }
 }
 
-/// An error that a caller sees. As a `str`, all but `Area` are their code.
-#[derive(Debug, Clone, thiserror::Error, strum::AsRefStr, strum::VariantNames)]
+/// An error that a caller sees.
+#[derive(Debug, Clone, thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ApiError {
     #[error("send an API key: `Authorization: Bearer lh_…`")]
@@ -117,9 +119,9 @@ impl ApiError {
     pub(crate) fn problem(&self) -> Problem {
         let status = self.status();
         let (code, mut errors, execution_id) = if let Self::Area(error) = self {
-            ((**error).as_ref(), error.violations(), error.execution_id())
+            (error.code(), error.violations(), error.execution_id())
         } else {
-            (self.as_ref(), self.violations(), None)
+            (self.into(), self.violations(), None)
         };
         errors.truncate(MAX_VIOLATIONS);
         Problem {

@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use longhaul_domain::ExecutionId;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum IdempotencyError {
     #[error("the Idempotency-Key was used for a different request")]
@@ -16,6 +16,10 @@ pub(crate) enum IdempotencyError {
 }
 
 impl AreaError for IdempotencyError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         StatusCode::CONFLICT
     }

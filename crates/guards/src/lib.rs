@@ -1,5 +1,5 @@
-//! Guards against what tenants, models and tool servers send: templates and JSON Schemas on an allowance, addresses that
-//! may not be called, sealed secrets.
+//! Guards against what tenants, models and tool servers send: templates and JSON Schemas on an allowance, addresses
+//! that may not be called, sealed secrets.
 
 pub mod address_guard;
 pub mod agent_secrets;

@@ -13,8 +13,10 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
-    openapi::closed,
-    openapi::params::{Cursor, Limit},
+    openapi::{
+        closed,
+        params::{Cursor, Limit},
+    },
     paging::PageLength,
     state::ApiState,
 };

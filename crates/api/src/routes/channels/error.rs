@@ -1,11 +1,11 @@
 //! Errors of decisions that come from channels.
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ChannelError {
     #[error("the channel is gone, or its signing secret did not sign the request in the last five minutes")]
@@ -15,6 +15,10 @@ pub(crate) enum ChannelError {
 }
 
 impl AreaError for ChannelError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::{AreaError, Violation};
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DefinitionError {
     #[error("the key `{0}` is built in")]
@@ -30,6 +30,10 @@ pub(crate) enum DefinitionError {
 }
 
 impl AreaError for DefinitionError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::KeyReserved(_) => StatusCode::CONFLICT,

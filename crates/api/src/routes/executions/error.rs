@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use longhaul_domain::{ExecutionId, ExecutionStatus};
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::{AreaError, Violation};
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ExecutionError {
     #[error("the input does not match the definition's schema; see `errors`")]
@@ -28,6 +28,10 @@ pub(crate) enum ExecutionError {
 }
 
 impl AreaError for ExecutionError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::InvalidInput(_) | Self::PriceUnknown { .. } => StatusCode::UNPROCESSABLE_ENTITY,

@@ -28,8 +28,7 @@ use crate::{
     error::{ApiError, ApiResult},
     event_stream::{Frame, Subscription},
     extract::{ExecutionPath, Params, take_reach},
-    openapi::closed,
-    openapi::params::Id,
+    openapi::{closed, params::Id},
     state::ApiState,
 };
 

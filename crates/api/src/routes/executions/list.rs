@@ -12,8 +12,10 @@ use crate::{
     auth::Reader,
     error::ApiResult,
     extract::{Params, read_cursor, take_reach, write_cursor},
-    openapi::closed,
-    openapi::params::{Cursor, Limit, Tenants},
+    openapi::{
+        closed,
+        params::{Cursor, Limit, Tenants},
+    },
     paging::PageLength,
     state::ApiState,
 };

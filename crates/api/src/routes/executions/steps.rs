@@ -18,8 +18,7 @@ use crate::{
     auth::Reader,
     error::{ApiError, ApiResult},
     extract::{ExecutionPath, Params, take_reach},
-    openapi::closed,
-    openapi::params::Id,
+    openapi::{closed, params::Id},
     state::ApiState,
 };
 

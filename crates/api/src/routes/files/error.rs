@@ -3,11 +3,11 @@
 use axum::http::StatusCode;
 use longhaul_config::FilesConfig;
 use longhaul_files::FilesError;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::{ApiError, AreaError};
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum FileError {
     #[error("{0}")]
@@ -19,6 +19,10 @@ pub(crate) enum FileError {
 }
 
 impl AreaError for FileError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::UnsupportedFileType(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,

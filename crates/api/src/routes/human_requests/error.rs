@@ -1,11 +1,11 @@
 //! Errors of decisions and answers of people.
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum DecisionError {
     #[error(
@@ -18,6 +18,10 @@ pub(crate) enum DecisionError {
 }
 
 impl AreaError for DecisionError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::SelfApproval => StatusCode::FORBIDDEN,

@@ -14,8 +14,10 @@ use crate::{
     auth::{Principal, Reader},
     error::ApiResult,
     extract::{Params, read_cursor, take_reach},
-    openapi::closed,
-    openapi::params::{Cursor, Limit, Tenants},
+    openapi::{
+        closed,
+        params::{Cursor, Limit, Tenants},
+    },
     paging::PageLength,
     state::ApiState,
 };

@@ -3,11 +3,11 @@
 use axum::http::StatusCode;
 use longhaul_retrieval::{FailureKind, RetrievalError};
 use longhaul_store::catalogue::indexes::IndexError;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::{ApiError, AreaError};
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SearchError {
     #[error("{0}")]
@@ -21,6 +21,10 @@ pub(crate) enum SearchError {
 }
 
 impl AreaError for SearchError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::InvalidRetrievalInput(_) => StatusCode::UNPROCESSABLE_ENTITY,

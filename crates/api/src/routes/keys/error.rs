@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use longhaul_store::tenants::key_management::MAX_KEYS;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum KeyError {
     #[error("the tenant has {} API keys, which is as many as there may be", MAX_KEYS)]
@@ -16,6 +16,10 @@ pub(crate) enum KeyError {
 }
 
 impl AreaError for KeyError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         StatusCode::CONFLICT
     }

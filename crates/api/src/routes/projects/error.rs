@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use longhaul_domain::{ProjectStatus, TaskStatus};
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ProjectError {
     #[error("the project is `{0}`, which does not allow this")]
@@ -22,6 +22,10 @@ pub(crate) enum ProjectError {
 }
 
 impl AreaError for ProjectError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::TooManyProjects { .. } => StatusCode::TOO_MANY_REQUESTS,

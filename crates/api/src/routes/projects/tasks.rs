@@ -15,8 +15,7 @@ use crate::{
     auth::{Principal, Reader},
     error::{ApiError, ApiResult},
     extract::Params,
-    openapi::closed,
-    openapi::params::Id,
+    openapi::{closed, params::Id},
     state::ApiState,
 };
 

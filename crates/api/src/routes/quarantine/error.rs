@@ -3,11 +3,11 @@
 use axum::http::StatusCode;
 use longhaul_domain::ExecutionId;
 use longhaul_store::quarantine::Refused;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ReleaseError {
     #[error("{}", why(.0))]
@@ -15,6 +15,10 @@ pub(crate) enum ReleaseError {
 }
 
 impl AreaError for ReleaseError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         StatusCode::CONFLICT
     }

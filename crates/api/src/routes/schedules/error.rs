@@ -1,11 +1,11 @@
 //! Errors of schedules. Each is a conflict.
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum ScheduleError {
     #[error("there is a schedule `{0}` already")]
@@ -21,6 +21,10 @@ pub(crate) enum ScheduleError {
 }
 
 impl AreaError for ScheduleError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         StatusCode::CONFLICT
     }

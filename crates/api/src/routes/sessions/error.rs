@@ -2,11 +2,11 @@
 
 use axum::http::StatusCode;
 use longhaul_domain::ExecutionId;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum SessionError {
     #[error("execution {0} answers another message of the session")]
@@ -22,6 +22,10 @@ pub(crate) enum SessionError {
 }
 
 impl AreaError for SessionError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::SessionBusy(_) | Self::SessionFull | Self::SessionBudgetSpent => StatusCode::CONFLICT,

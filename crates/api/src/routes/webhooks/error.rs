@@ -1,11 +1,11 @@
 //! Errors of webhooks. Each is a conflict.
 
 use axum::http::StatusCode;
-use strum::{AsRefStr, VariantNames};
+use strum::{IntoStaticStr, VariantNames};
 
 use crate::error::AreaError;
 
-#[derive(Debug, thiserror::Error, AsRefStr, VariantNames)]
+#[derive(Debug, thiserror::Error, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum WebhookError {
     #[error("there are {max} webhooks, which is as many as there may be; delete one")]
@@ -15,6 +15,10 @@ pub(crate) enum WebhookError {
 }
 
 impl AreaError for WebhookError {
+    fn code(&self) -> &'static str {
+        self.into()
+    }
+
     fn status(&self) -> StatusCode {
         StatusCode::CONFLICT
     }
