@@ -65,8 +65,7 @@ impl Bench {
         let body = json!({"agent": "surfer", "input": {"prompt": "work"}});
         let answer = self.api.acme.post("/v1/executions", &body).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
-        let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        id
+        answer.body["id"].as_str().unwrap().parse().unwrap()
     }
 
     pub(super) async fn finished(&self, id: ExecutionId) -> Vec<String> {

@@ -84,8 +84,7 @@ impl Bench {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = self.api.acme.post("/v1/executions", &body).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
-        let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        id
+        answer.body["id"].as_str().unwrap().parse().unwrap()
     }
 
     async fn get(&self, id: ExecutionId) -> Value {

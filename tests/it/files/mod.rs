@@ -47,8 +47,7 @@ impl Service {
         let input = json!({"messages": [{"role": "user", "content": parts}]});
         let answer = self.api.acme.post("/v1/executions", &json!({"agent": agent, "input": input})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
-        let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        id
+        answer.body["id"].as_str().unwrap().parse().unwrap()
     }
 }
 

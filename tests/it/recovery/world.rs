@@ -152,8 +152,7 @@ impl World {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = self.api.acme.post_as("/v1/executions", &body, &[("idempotency-key", case)]).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
-        let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        id
+        answer.body["id"].as_str().unwrap().parse().unwrap()
     }
 
     /// A session with one message under way, and another in line.

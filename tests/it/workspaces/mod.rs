@@ -78,8 +78,7 @@ impl Bench {
         let answer =
             self.api.acme.post("/v1/executions", &json!({"agent": "files", "input": {"prompt": "work"}})).await;
         assert_eq!(answer.status, 201, "{}", answer.text);
-        let id = answer.body["id"].as_str().unwrap().parse().unwrap();
-        id
+        answer.body["id"].as_str().unwrap().parse().unwrap()
     }
 
     /// Runs the calls, turn by turn; returns their results.
