@@ -28,7 +28,7 @@ pub struct ContractConfig {
     #[serde(with = "units::text")]
     pub runtime_profile_force: Option<String>,
     pub body_max_bytes: usize,
-    /// Comma-separated; see [`Self::sealer`].
+    /// Comma-separated; see [`Self::secret_keys`].
     #[serde(with = "units::secret")]
     pub secret_keys: Option<SecretString>,
     /// Names of variables that `env://` may read; a trailing `*` matches any ending.
