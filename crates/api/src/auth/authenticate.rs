@@ -13,6 +13,7 @@ use longhaul_store::tenants::{
     api_keys::{self, KeyState},
     scope::TenantScope,
 };
+use tokio::time::Instant;
 
 use super::principal::Principal;
 use crate::{
@@ -125,11 +126,12 @@ pub(crate) async fn by_hash(state: &ApiState, hash: Vec<u8>, age: Age) -> ApiRes
     {
         return Ok(known);
     }
+    let asked = Instant::now();
     match state.store.find_api_key(&hash).await? {
         Some(found) if found.state == KeyState::Active => {
             state.key_uses.note(&found, state.store.believed_now());
             let principal = Principal::new(found);
-            state.keys.remember(hash, principal.clone());
+            state.keys.remember(hash, asked, principal.clone());
             Ok(principal)
         }
         Some(_) | None => Err(ApiError::InvalidApiKey),
