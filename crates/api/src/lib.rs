@@ -48,11 +48,16 @@ use state::ApiState;
 
 pub use longhaul_oidc::Provider as OidcProvider;
 pub use longhaul_page::PageOptions;
-pub use openapi::openapi;
 pub use options::ApiOptions;
 pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::ApiDeps;
+
+/// The OpenAPI document.
+#[must_use]
+pub fn openapi() -> serde_json::Value {
+    openapi::complete(router::described().into_openapi())
+}
 
 /// Serves until `shutdown`, then completes open requests: streams end, held submits answer with the current record.
 pub async fn serve(deps: ApiDeps, listener: TcpListener, shutdown: CancellationToken) {

@@ -28,7 +28,6 @@ use operations::SERVICE_TOKEN;
 
 use crate::{
     error::{Problem, Violation},
-    router,
     routes::definitions::view::{VersionPage, VersionView},
 };
 
@@ -63,11 +62,9 @@ struct Base;
 
 const API_KEY: &str = "api_key";
 
-/// The OpenAPI document. Schemas of answers come from utoipa, those of request bodies from schemars, because they also
-/// validate (docs/design/api.md).
-#[must_use]
-pub fn openapi() -> Value {
-    let mut document = router::described().into_openapi();
+/// Completes the document of the routes. Schemas of answers come from utoipa, those of request bodies from schemars,
+/// because they also validate (docs/design/api.md).
+pub(crate) fn complete(mut document: utoipa::openapi::OpenApi) -> Value {
     let base = Base::openapi();
     document.info = base.info;
     document.info.version = env!("CARGO_PKG_VERSION").to_owned();

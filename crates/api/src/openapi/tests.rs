@@ -11,7 +11,7 @@ use longhaul_sdk::FailureClass;
 use serde_json::{Map, Value, json};
 use strum::VariantNames;
 
-use super::{closed, errors, headers, openapi, schemas};
+use super::{closed, errors, headers, schemas};
 use crate::{
     catalog_error::CatalogError,
     error::ApiError,
@@ -61,7 +61,7 @@ fn found(document: &Value, is_bad: impl Fn(&Map<String, Value>) -> bool) -> Vec<
 
 #[test]
 fn operation_ids_are_unique() {
-    let document = openapi();
+    let document = crate::openapi();
     let all =
         document["paths"].as_object().unwrap().values().map(|item| item.as_object().unwrap().len()).sum::<usize>();
     let ids = operations(&document);
@@ -71,7 +71,7 @@ fn operation_ids_are_unique() {
 
 #[test]
 fn every_reference_leads_to_a_component() {
-    let document = openapi();
+    let document = crate::openapi();
     let text = document.to_string();
     let references = text.split(r##""$ref":"#"##).skip(1).filter_map(|rest| rest.split('"').next());
     let lost: Vec<&str> = references.filter(|reference| document.pointer(reference).is_none()).collect();
@@ -80,7 +80,7 @@ fn every_reference_leads_to_a_component() {
 
 #[test]
 fn any_json_has_no_type() {
-    let schemas = &openapi()["components"]["schemas"];
+    let schemas = &crate::openapi()["components"]["schemas"];
     for (schema, property) in
         [("Execution", "output"), ("Execution", "input"), ("Question", "answer"), ("AnswerBody", "answer")]
     {
@@ -91,12 +91,12 @@ fn any_json_has_no_type() {
 
 #[test]
 fn free_objects_say_so() {
-    assert_eq!(found(&openapi(), schemas::is_free_object), Vec::<String>::new());
+    assert_eq!(found(&crate::openapi(), schemas::is_free_object), Vec::<String>::new());
 }
 
 #[test]
 fn schemas_use_what_generators_know() {
-    let document = openapi();
+    let document = crate::openapi();
     let is_bad = |object: &Map<String, Value>| {
         let is_schema = |name: &str| object.get(name).is_some_and(|value| value.is_object() || value.is_boolean());
         object.get("items").is_some_and(Value::is_boolean) || (is_schema("if") && is_schema("then"))
@@ -112,7 +112,7 @@ fn schemas_use_what_generators_know() {
 /// Generated code uses one name for both, which breaks with a list or an object.
 #[test]
 fn no_schema_is_named_as_its_list_or_object() {
-    let document = openapi();
+    let document = crate::openapi();
     let snake = |name: &str| {
         let parts = name.char_indices().map(|(at, c)| match (at, c.is_uppercase()) {
             (0, _) | (_, false) => c.to_ascii_lowercase().to_string(),
@@ -131,7 +131,7 @@ fn no_schema_is_named_as_its_list_or_object() {
 
 #[test]
 fn closed_sets_have_the_values_of_their_enums() {
-    let document = openapi();
+    let document = crate::openapi();
     let schemas = &document["components"]["schemas"];
     let missing: Vec<&&str> = closed::NAMES.iter().filter(|name| !schemas[**name]["enum"].is_array()).collect();
     assert!(missing.is_empty(), "no field or parameter has {missing:?}");
@@ -188,7 +188,7 @@ fn event_kinds_match_the_reference_table() {
 /// A property of an answer is required, or it is left out when there is no value; then it is never null.
 #[test]
 fn answers_require_what_may_be_null() {
-    let document = openapi();
+    let document = crate::openapi();
     let mut lax = Vec::new();
     for name in of_answers(&document) {
         let schema = &document["components"]["schemas"][&name];
@@ -252,7 +252,7 @@ fn fields_that_are_left_out_are_described_as_optional() {
 
 #[test]
 fn parameters_are_sent_as_text() {
-    let document = openapi();
+    let document = crate::openapi();
     for (id, operation) in operations(&document) {
         for parameter in operation["parameters"].as_array().into_iter().flatten() {
             let (name, schema) = (parameter["name"].as_str().unwrap(), &parameter["schema"]);
@@ -265,7 +265,7 @@ fn parameters_are_sent_as_text() {
 
 #[test]
 fn every_body_has_a_schema() {
-    let document = openapi();
+    let document = crate::openapi();
     for (id, operation) in operations(&document) {
         let responses = operation["responses"].as_object().unwrap().iter();
         let answers = responses.filter(|(status, _)| *status != "204").map(|(_, response)| &response["content"]);
@@ -282,7 +282,7 @@ fn every_body_has_a_schema() {
 
 #[test]
 fn errors_are_described_for_every_operation() {
-    let document = openapi();
+    let document = crate::openapi();
     for (path, item) in document["paths"].as_object().unwrap() {
         for operation in item.as_object().unwrap().values() {
             let responses = &operation["responses"];
@@ -300,7 +300,7 @@ fn errors_are_described_for_every_operation() {
 
 #[test]
 fn tables_of_errors_and_headers_name_what_exists() {
-    let document = openapi();
+    let document = crate::openapi();
     let operations = operations(&document);
     let of_errors = errors::OF_SINGLE.iter().flat_map(|(_, _, operations)| operations.iter());
     let of_headers = headers::OF_SINGLE.iter().flat_map(|(_, _, operations)| operations.iter());
@@ -366,7 +366,7 @@ fn add_areas(folder: &Path, names: &mut BTreeSet<String>) {
 
 #[test]
 fn tags_of_operations_are_described() {
-    let document = openapi();
+    let document = crate::openapi();
     let described: BTreeSet<&str> =
         document["tags"].as_array().unwrap().iter().map(|tag| tag["name"].as_str().unwrap()).collect();
     let used = operations(&document).into_values().flat_map(|operation| operation["tags"].as_array().unwrap());
