@@ -4,7 +4,6 @@
 mod expenses;
 
 use longhaul_config::{Config, Sources};
-use longhaul_telemetry as telemetry;
 use longhaul_worker::WorkerBuilder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let config = Config::load(&Sources::of_process(None, Vec::new()))?;
-    let _telemetry = telemetry::init(&config.telemetry, "typed-worker")?;
+    let _telemetry = longhaul_telemetry::init(&config.telemetry.options(), "typed-worker")?;
 
     let worker = WorkerBuilder::new(config)
         .agent(expenses::agent())?
