@@ -227,5 +227,5 @@ fn secret_reference_names_its_unset_variable() {
     assert_eq!(error, "the variable LONGHAUL_TEST_NO_SUCH_VARIABLE, which a secret refers to, is not set");
     assert!(resolve_secret("no reference").is_none());
     // Cargo sets this variable for every test.
-    assert_eq!(resolve_secret("env://CARGO_PKG_NAME").unwrap().expose_secret(), "longhaul-shared");
+    assert_eq!(resolve_secret("env://CARGO_PKG_NAME").unwrap().expose_secret(), env!("CARGO_PKG_NAME"));
 }
