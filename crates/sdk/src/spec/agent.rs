@@ -338,7 +338,7 @@ pub struct AgentOverrides {
     /// What the parent of a sub-agent gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_agent: Option<SubAgentGrant>,
-    /// Settings of an execution of the agent-execution contract; read by `longhaul-shared`.
+    /// Settings of an execution of the agent-execution contract; read by `longhaul-domain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contract: Option<serde_json::Value>,
 }
