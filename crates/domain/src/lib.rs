@@ -30,6 +30,7 @@ pub mod schedule;
 pub mod secret_reference;
 pub mod status;
 pub mod submit_limits;
+pub mod wire_run;
 
 pub use call::{CallError, CallErrorKind, ToolCall};
 pub use cut::cut;

@@ -102,7 +102,7 @@ fn layers_hold() {
 }
 
 /// Crates of the product with the crates that each may depend on. Dependencies run one way.
-const EDGES: [(&str, &[&str]); 28] = [
+const EDGES: [(&str, &[&str]); 29] = [
     ("fairness", &[]),
     ("sdk", &[]),
     ("shared", &[]),
@@ -111,6 +111,7 @@ const EDGES: [(&str, &[&str]); 28] = [
     ("config", &["sdk", "shared", "domain", "telemetry"]),
     ("guards", &["sdk", "shared", "domain"]),
     ("contract", &["sdk", "domain", "guards"]),
+    ("wire", &["sdk", "domain"]),
     ("references", &["sdk", "domain", "guards"]),
     ("store", &["sdk", "domain", "telemetry", "config", "guards", "contract"]),
     ("queue", &["shared", "domain", "telemetry", "config"]),
@@ -172,6 +173,7 @@ const EDGES: [(&str, &[&str]); 28] = [
             "config",
             "guards",
             "contract",
+            "wire",
             "store",
             "queue",
             "retrieval",

@@ -341,4 +341,7 @@ pub struct AgentOverrides {
     /// Settings of an execution of the agent-execution contract; read by `longhaul-domain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contract: Option<serde_json::Value>,
+    /// Settings of an execution that came over a wire of other clients; read by `longhaul-domain` (`WireRun`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire: Option<serde_json::Value>,
 }

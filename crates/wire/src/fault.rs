@@ -1,0 +1,50 @@
+//! Errors of a request, before a wire gives them its shape.
+
+/// A reason to refuse a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub kind: FaultKind,
+    /// Text for people: says what is wrong and what to send instead.
+    pub message: String,
+    /// Member of the request that it is about, such as `tools[0].type`.
+    pub param: Option<String>,
+    /// Stable code, such as `model_not_found` or `unsupported_parameter`.
+    pub code: Option<String>,
+}
+
+/// Kinds of errors, each with one HTTP status on every wire but where its table says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// 400.
+    Invalid,
+    /// 401.
+    Unauthenticated,
+    /// 403.
+    Forbidden,
+    /// 404.
+    NotFound,
+    /// 409: the state forbids it now.
+    Conflict,
+    /// 413.
+    TooLarge,
+    /// 429.
+    RateLimited,
+    /// 500: a defect, or a run that failed.
+    Internal,
+    /// 503: not now.
+    Unavailable,
+}
+
+impl Fault {
+    /// A member of the request that is wrong.
+    #[must_use]
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: FaultKind::Invalid, message: message.into(), param: Some(param.into()), code: None }
+    }
+
+    /// A member of the request that Longhaul does not support.
+    #[must_use]
+    pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code: Some("unsupported_parameter".into()), ..Self::invalid(param, message) }
+    }
+}
