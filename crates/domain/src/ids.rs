@@ -56,6 +56,8 @@ id! {
     ApiKeyId;
     /// One request of an execution to a person. A UUIDv7 from the database's clock.
     HumanRequestId;
+    /// One durable run: the model calls of a script outside. A UUIDv7 from the database's clock.
+    RunId;
 }
 
 /// A text that is no id of its kind.

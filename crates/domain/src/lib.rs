@@ -25,6 +25,7 @@ pub mod requirements;
 pub mod retrieval;
 pub mod retry;
 pub mod role;
+pub mod run_status;
 pub mod runtime_profile;
 pub mod schedule;
 pub mod secret_reference;
@@ -39,7 +40,7 @@ pub use formats::JOURNAL_FORMAT;
 pub use human_request::{RequestKind, RequestState};
 pub use ids::{
     AgentVersionId, ApiKeyId, DefinitionVersionId, EpisodeId, ExecutionId, FileId, HumanRequestId, InvalidId,
-    LeaseToken, ProjectId, ScheduleId, SessionId, SkillVersionId, TenantId, WorkerId,
+    LeaseToken, ProjectId, RunId, ScheduleId, SessionId, SkillVersionId, TenantId, WorkerId,
 };
 pub use limits::LimitKey;
 pub use named::UnknownName;
@@ -51,6 +52,7 @@ pub use queue_name::{DEFAULT_QUEUE, INTERACTIVE_QUEUE, InvalidQueueName, QUEUE_P
 pub use requirements::ServeKey;
 pub use retry::{RetryCounters, RetryPolicy};
 pub use role::Role;
+pub use run_status::RunStatus;
 pub use runtime_profile::RuntimeProfile;
 pub use status::{ExecutionStatus, WaitReason};
 

@@ -28,6 +28,7 @@ pub mod projects;
 pub mod proof;
 pub mod providers;
 pub mod quarantine;
+pub mod runs;
 pub mod schedules;
 pub mod sessions;
 pub mod tenants;

@@ -201,7 +201,7 @@ impl Store {
 
     /// Cancels executions of a tenant that are not over, and returns for each if it ended. A wake of the tree may hold
     /// the parent and want a row, while the cancel holds this row and wants the parent.
-    pub(super) async fn cancel_patiently(
+    pub(crate) async fn cancel_patiently(
         &self,
         ids: &[Uuid],
         tenant: TenantId,

@@ -327,6 +327,22 @@ impl From<&NewExecution> for SubmissionRow {
 
 /// Inserts executions whose ids and idempotency keys are new; returns those.
 pub(crate) async fn insert_rows(connection: &mut PgConnection, rows: &[&NewExecution]) -> sqlx::Result<Vec<Beginning>> {
-    let rows: Vec<SubmissionRow> = rows.iter().map(|row| SubmissionRow::from(*row)).collect();
+    insert(connection, rows.iter().map(|row| SubmissionRow::from(*row)).collect()).await
+}
+
+/// Inserts an execution that lives for at most `longest`; `None` if its id is not new.
+pub(crate) async fn insert_within(
+    connection: &mut PgConnection,
+    execution: &NewExecution,
+    longest: Duration,
+) -> sqlx::Result<Option<Beginning>> {
+    let mut row = SubmissionRow::from(execution);
+    let longest = longest.min(execution.deadline);
+    row.deadline_seconds = longest.as_secs_f64();
+    row.deadline_is_near = longest < MAX_DEADLINE;
+    Ok(insert(connection, vec![row]).await?.pop())
+}
+
+async fn insert(connection: &mut PgConnection, rows: Vec<SubmissionRow>) -> sqlx::Result<Vec<Beginning>> {
     sqlx::query_file_as!(Beginning, "src/sql/submit.sql", &rows as _).fetch_all(connection).await
 }

@@ -1,5 +1,5 @@
-//! Retention: deletes executions that ended long ago, with everything stored about them, and sessions, projects and
-//! months of schedules that are as old.
+//! Retention: deletes executions that ended long ago, with everything stored about them, and sessions, projects,
+//! runs and months of schedules that are as old.
 //!
 //! Invariants (core-rules 15, 30): nothing of an unfinished execution is touched, however old it is; weeks of history
 //! are dropped whole where possible; every statement is bounded and safe to repeat, so that the next run finishes
@@ -22,9 +22,9 @@ use crate::{
 const MARGIN: Duration = Duration::from_secs(24 * 3_600);
 /// Executions and sessions looked at, and executions deleted, by one statement.
 const BATCH: i64 = 1_000;
-/// Messages and turns of the sessions that one statement deletes; one session may have more.
+/// Rows of the sessions, or of the runs, that one statement deletes; one of them may have more.
 const SESSION_ROWS: i64 = 20_000;
-/// Projects deleted by one statement: each may have thousands of rows.
+/// Projects or runs looked at by one statement: each may have thousands of rows.
 const PROJECTS: usize = 20;
 /// Months of schedules deleted by one statement.
 const MONTHS: i64 = 5_000;
@@ -93,10 +93,11 @@ enum Part {
     Transcripts,
     Executions,
     Projects,
+    Runs,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Sessions, Self::Transcripts, Self::Executions, Self::Projects];
+    const ALL: [Self; 5] = [Self::Sessions, Self::Transcripts, Self::Executions, Self::Projects, Self::Runs];
 
     fn name(self) -> &'static str {
         match self {
@@ -104,6 +105,7 @@ impl Part {
             Self::Transcripts => "prune: complete a transcript",
             Self::Executions => "prune executions",
             Self::Projects => "prune projects",
+            Self::Runs => "prune runs",
         }
     }
 }
@@ -129,7 +131,7 @@ impl Store {
     }
 
     /// Removes what is older than the retention: sessions by their last activity; executions by their end, whole
-    /// weeks of history first; projects by their end; months of schedules; and idempotency keys that are not honoured
+    /// weeks of history first; projects and runs by their end; months of schedules; and idempotency keys that are not honoured
     /// any more. What cannot be handled is set aside.
     ///
     /// # Errors
@@ -152,6 +154,7 @@ impl Store {
         }
         self.prune_executions(&kept, &mut pruned).await?;
         self.prune_projects(&mut pruned).await?;
+        self.prune_runs(&mut pruned).await?;
         while self.forget_months(before).await? >= MONTHS.unsigned_abs() {}
         while self.forget_idempotency_keys(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
         while self.forget_kept_answers(KEEP_KEYS, KEYS_PORTION).await? >= KEYS_PORTION.unsigned_abs() {}
@@ -165,15 +168,7 @@ impl Store {
         let mut after = Uuid::nil();
         while let Some((last, old)) = self.idle_sessions_after(after, pruned.before).await? {
             after = last;
-            let mut rest = old.as_slice();
-            while !rest.is_empty() {
-                let mut rows = 0;
-                let fitting = rest.iter().take_while(|item| {
-                    rows += item.rows;
-                    rows <= SESSION_ROWS
-                });
-                let (portion, others) = rest.split_at(fitting.count().max(1));
-                rest = others;
+            for portion in portions(&old) {
                 let (gone, aside) = self.remove_apart(Part::Sessions, portion, pruned.before).await?;
                 (pruned.sessions, pruned.set_aside) = (pruned.sessions + gone, pruned.set_aside + aside);
             }
@@ -242,6 +237,20 @@ impl Store {
         }
     }
 
+    async fn prune_runs(&self, pruned: &mut Pruned) -> Result<(), StoreError> {
+        let mut after = (DateTime::UNIX_EPOCH, Uuid::nil());
+        loop {
+            let old = self.ended_runs_after(after, pruned.before, PROJECTS as i64).await?;
+            let Some((last, ended)) = old.last() else { return Ok(()) };
+            after = (*ended, last.id);
+            let old: Vec<OldItem> = old.into_iter().map(|(item, _)| item).collect();
+            for portion in portions(&old) {
+                let (_, aside) = self.remove_apart(Part::Runs, portion, pruned.before).await?;
+                pruned.set_aside += aside;
+            }
+        }
+    }
+
     /// Deletes items; one that alone fails is set aside. Returns the numbers of those that are gone, and of those set
     /// aside.
     async fn remove_apart(
@@ -265,6 +274,7 @@ impl Store {
                 sqlx::query_file_scalar!("src/sql/prune.sql", &ids, before).fetch_one(&self.pool).await?
             }
             Part::Projects => self.delete_ended_projects(&ids, Some(before)).await?,
+            Part::Runs => self.delete_ended_runs(&ids, before).await?,
             // Nothing is deleted of them.
             Part::Transcripts => 0,
         };
@@ -368,6 +378,22 @@ impl Store {
         );
         Ok(done.execute(&self.pool).await?.rows_affected())
     }
+}
+
+/// The items in parts of about [`SESSION_ROWS`] rows.
+fn portions(mut rest: &[OldItem]) -> Vec<&[OldItem]> {
+    let mut portions = Vec::new();
+    while !rest.is_empty() {
+        let mut rows = 0;
+        let fitting = rest.iter().take_while(|item| {
+            rows += item.rows;
+            rows <= SESSION_ROWS
+        });
+        let (portion, others) = rest.split_at(fitting.count().max(1));
+        portions.push(portion);
+        rest = others;
+    }
+    portions
 }
 
 /// Monday of the week in which an execution was submitted.

@@ -46,6 +46,12 @@ old_updates as (
 old_recalls as (
     delete from memory_recalls r using gone where r.record_id = gone.id
 ),
+old_legs as (
+    delete from wire_legs l using gone where l.execution_id = gone.id
+),
+old_marks as (
+    delete from unstored u using gone where u.execution_id = gone.id
+),
 old_attempts as (
     delete from attempts a where a.execution_id = any ($1) and a.execution_id in (select id from gone)
 ),
