@@ -34,6 +34,7 @@ pub mod sessions;
 pub mod tenants;
 pub mod waiting;
 pub mod webhooks;
+pub mod wires;
 
 pub use database::pool::{Store, StoreOptions};
 pub use error::StoreError;

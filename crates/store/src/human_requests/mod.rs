@@ -13,3 +13,4 @@ mod statements;
 
 pub use decision::{Decided, Decider, NewDecision, Verdict};
 pub use request::{HumanRequest, NewHumanRequest, RequestFilter, call_hash, caller_call_hash};
+pub(crate) use statements::decide;

@@ -4,6 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
@@ -162,6 +163,29 @@ impl Store {
         row.map(HumanRequest::try_from).transpose()
     }
 
+    /// Those of these requests that `tenant` has, in the order in which they were made.
+    ///
+    /// # Errors
+    /// Postgres is unavailable, or a row cannot be read.
+    pub async fn requests_by_id(
+        &self,
+        tenant: TenantId,
+        ids: &[HumanRequestId],
+    ) -> Result<Vec<HumanRequest>, StoreError> {
+        let rows = requests!(
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id
+            where r.id = any($1) and r.tenant_id = $2
+            order by r.id
+            "#),
+            &ids.iter().map(|id| id.0).collect::<Vec<_>>(),
+            tenant.0,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        rows.into_iter().map(HumanRequest::try_from).collect()
+    }
+
     /// The requests that pass `filter`, newest first.
     ///
     /// # Errors
@@ -283,17 +307,7 @@ impl Store {
         tenant: TenantId,
         decisions: &[(HumanRequestId, &NewDecision)],
     ) -> Result<Option<Decided>, StoreError> {
-        let row = sqlx::query_file!(
-            "src/sql/decide.sql",
-            tenant.0,
-            decisions.iter().map(DecisionRow::from).collect::<Vec<_>>() as _,
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(row.map(|row| Decided {
-            execution_id: ExecutionId(row.execution_id),
-            runnable_in: row.is_runnable.then_some(row.queue),
-        }))
+        decide(&mut *self.pool.acquire().await?, tenant, decisions).await
     }
 
     /// Expires up to `limit` requests whose time is over, of one execution or of all. Returns the executions that
@@ -360,4 +374,23 @@ impl Store {
             .await?;
         Ok((rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect(), next))
     }
+}
+
+/// [`Store::decide_requests`], in a transaction of its caller.
+pub(crate) async fn decide(
+    connection: &mut PgConnection,
+    tenant: TenantId,
+    decisions: &[(HumanRequestId, &NewDecision)],
+) -> Result<Option<Decided>, StoreError> {
+    let row = sqlx::query_file!(
+        "src/sql/decide.sql",
+        tenant.0,
+        decisions.iter().map(DecisionRow::from).collect::<Vec<_>>() as _,
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| Decided {
+        execution_id: ExecutionId(row.execution_id),
+        runnable_in: row.is_runnable.then_some(row.queue),
+    }))
 }

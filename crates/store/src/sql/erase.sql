@@ -25,6 +25,10 @@ workspaces as (
 changes as (
     delete from workspace_changes c using ended where c.execution_id = ended.id
 ),
+-- Requests that continued its answer over a wire.
+legs as (
+    update wire_legs l set request = 'null' from ended where l.execution_id = ended.id
+),
 -- Answers that repeat a request of it.
 answers as (
     update kept_answers k set body = null

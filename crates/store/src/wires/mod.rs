@@ -1,0 +1,10 @@
+//! What the wires of other clients keep beside their executions (docs/design/runs.md): the requests that continued an
+//! answer, the executions that are not to be kept, and the transcripts that a new session begins with.
+
+mod branch;
+mod leg;
+mod record;
+mod unstored;
+
+pub use leg::Leg;
+pub use record::WireRecord;
