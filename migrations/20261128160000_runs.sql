@@ -74,8 +74,8 @@ create type run_request as (
     is_retry boolean
 );
 
--- Requests that continued the answer of an execution over a wire, numbered from 1. The request that began it is with the
--- execution's overrides.
+-- Requests that continued the answer of an execution over a wire, numbered from 1. The request that began it is with
+-- the execution's overrides.
 create table wire_legs (
     execution_id uuid not null,
     leg int not null check (leg >= 1),

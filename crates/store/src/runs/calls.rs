@@ -6,7 +6,7 @@ use longhaul_domain::{ExecutionId, RunId, RunStatus, TenantId};
 use longhaul_telemetry::metrics;
 use sha2::{Digest, Sha256};
 use sqlx::PgExecutor;
-use strum::{IntoStaticStr, VariantArray};
+use strum::IntoStaticStr;
 use uuid::Uuid;
 
 use crate::{
@@ -87,7 +87,7 @@ pub enum RunAnswer {
 }
 
 /// Limits of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum RunLimit {
     /// [`MAX_CALLS`].
@@ -115,7 +115,7 @@ impl RunLimit {
     }
 }
 
-/// What the database says to a request.
+/// The database's answer to a request.
 enum Told {
     Settled(RunAnswer),
     /// An execution is needed, or was recorded; the run lives for so long.

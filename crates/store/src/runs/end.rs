@@ -107,7 +107,7 @@ impl Store {
         self.run_by_key(&tenant.into(), key).await
     }
 
-    /// Ends up to `limit` open runs as failed whose deadline has passed. Their executions end by deadlines of their own.
+    /// Ends up to `limit` open runs as failed whose deadline has passed. Their executions end by their own deadlines.
     ///
     /// # Errors
     /// Postgres is unavailable.

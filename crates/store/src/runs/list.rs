@@ -178,7 +178,8 @@ impl Store {
             r#"
             select count(*) as "calls!", count(*) filter (where e.id is not null and e.finished_at is null) as "open!",
                 coalesce(sum(c.hits), 0) as "saved!",
-                coalesce(sum(c.replaced_tokens + coalesce(e.input_tokens + e.output_tokens, 0)), 0)::bigint as "tokens!",
+                coalesce(sum(c.replaced_tokens + coalesce(e.input_tokens + e.output_tokens, 0)), 0)::bigint
+                    as "tokens!",
                 coalesce(sum(c.replaced_cost + coalesce(e.cost, 0)), 0)::bigint as "cost!",
                 least(coalesce(sum(c.hits * coalesce(e.cost, 0)::numeric), 0), 1e18)::bigint as "saved_cost!"
             from run_calls c left join executions e on e.id = c.execution_id

@@ -1,5 +1,5 @@
-//! Durable runs (docs/design/runs.md): the model calls of a script outside, each recorded once, so that a script that is
-//! started again is answered from the record.
+//! Durable runs (docs/design/runs.md): the model calls of a script outside, each recorded once, so that a script that
+//! is started again is answered from the record.
 //!
 //! Invariants:
 //! - One content and occurrence of a run has one execution at a time; one that failed, or whose texts are gone, is

@@ -1,4 +1,4 @@
-//! Whether an answer is the end of its session, and the transcript with which a branch begins.
+//! Branches of a session: its last answer is continued, and a request that follows another begins a branch.
 
 use longhaul_domain::{ExecutionId, SessionId};
 
@@ -39,7 +39,8 @@ impl Store {
         let through = sqlx::query_scalar!(
             r#"
             select coalesce((
-                select max(m.seq) from session_messages m join session_turns before on before.execution_id = m.execution_id
+                select max(m.seq)
+                from session_messages m join session_turns before on before.execution_id = m.execution_id
                 where m.session_id = t.session_id and before.session_id = t.session_id and before.number <= t.number
             ), 0) as "through!"
             from session_turns t join sessions s on s.id = t.session_id

@@ -1,5 +1,5 @@
-//! What the wires of other clients keep beside their executions (docs/design/runs.md): the requests that continued an
-//! answer, the executions that are not to be kept, and the transcripts that a new session begins with.
+//! Tables and look-ups of the wires of other clients (docs/design/runs.md): the requests that continued an answer, the
+//! executions that are not to be kept, and the transcripts that a new session begins with.
 
 mod branch;
 mod leg;

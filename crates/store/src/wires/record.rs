@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError, tenants::scope::TenantScope};
 
-/// What a wire needs of an execution, beside its events and its steps.
+/// An execution as a wire needs it, beside its events and its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WireRecord {
     pub id: ExecutionId,

@@ -39,7 +39,8 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn let_go_unstored(&self, ids: &[ExecutionId]) -> Result<(), StoreError> {
         sqlx::query!(
-            "update unstored set keep_until = longhaul_now() where execution_id = any ($1) and keep_until > longhaul_now()",
+            "update unstored set keep_until = longhaul_now() \
+             where execution_id = any ($1) and keep_until > longhaul_now()",
             &ids.iter().map(|id| id.0).collect::<Vec<_>>(),
         )
         .execute(&self.pool)
@@ -105,7 +106,8 @@ impl Store {
             // A descendant is under way.
             Erasure::NotEnded(_) => {
                 sqlx::query!(
-                    "update unstored set keep_until = longhaul_now() + $2 * interval '1 second' where execution_id = $1",
+                    "update unstored set keep_until = longhaul_now() + $2 * interval '1 second' \
+                     where execution_id = $1",
                     id,
                     ASK_AGAIN,
                 )
