@@ -24,6 +24,8 @@ use crate::deps::Deps;
 const UNSERVED_GRACE: Duration = Duration::from_secs(10);
 /// Maximum portions of idempotency keys deleted at a time.
 const KEYS_PORTIONS: usize = 100;
+/// Maximum executions erased at a time: each is a transaction of its own.
+const UNSTORED: i64 = 50;
 /// Decisions that one look examines, and the age up to which the first look does so: longer than any pause of the
 /// sweep. An older one wakes at its `wait_until`, which is never later than the next expiry.
 const DECISIONS: i64 = 100;
@@ -147,6 +149,16 @@ pub(super) async fn forget_idempotency_keys(deps: &Deps) -> Result<(), StoreErro
         if keys < most && answers < most {
             break;
         }
+    }
+    Ok(())
+}
+
+/// Erases executions that are not stored, and what Redis keeps of their replies; without Redis that expires.
+pub(super) async fn erase_unstored(deps: &Deps) -> Result<(), StoreError> {
+    let erased = deps.store.erase_unstored(UNSTORED).await?;
+    let erased: Vec<_> = erased.into_iter().map(|execution| (execution.id, execution.turns)).collect();
+    if !erased.is_empty() {
+        deps.publisher.forget_replies(&erased).await;
     }
     Ok(())
 }

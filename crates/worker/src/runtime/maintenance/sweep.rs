@@ -13,9 +13,9 @@ use super::super::reactions;
 use super::{
     duties::{
         admit_projects, announced, cancel_descendants, clear_leaked_slots, count_waiting, count_workers, end_neglected,
-        end_overdue, fold_budgets, forget_idempotency_keys, forget_old_episodes, forget_old_usage, look_for_alarms,
-        park_unserved, republish, show_alarms, show_backlogs, show_waiting, sweep_slots, tend_quarantine,
-        update_memory, wake_childless, wake_decided, wake_due, wake_unblocked,
+        end_overdue, erase_unstored, fold_budgets, forget_idempotency_keys, forget_old_episodes, forget_old_usage,
+        look_for_alarms, park_unserved, republish, show_alarms, show_backlogs, show_waiting, sweep_slots,
+        tend_quarantine, update_memory, wake_childless, wake_decided, wake_due, wake_unblocked,
     },
     pace::{CHUNK, failed, ticks},
     schedules::advance_schedules,
@@ -96,7 +96,7 @@ const fn told(every: Duration, name: &'static str, count: Count, show: fn(&Value
 }
 
 /// Duties of the sweep.
-static DUTIES: [Duty; 37] = [
+static DUTIES: [Duty; 39] = [
     // Before the waits of their executions, which end at the same time: no reader should find an overdue request
     // still waiting.
     timer("expire requests", |deps, _| Box::pin(announced(deps, deps.store.expire_requests(CHUNK, None)))),
@@ -138,6 +138,10 @@ static DUTIES: [Duty; 37] = [
     each(MEMORY_EVERY, "update memory", |deps, _| Box::pin(update_memory(deps))),
     each(MEMORY_EVERY, "forget old episodes", |deps, _| Box::pin(forget_old_episodes(deps))),
     each(MEMORY_EVERY, "erase void copies", |deps, _| Box::pin(deps.store.erase_void_copies())),
+    each(FALLBACK_EVERY, "end overdue runs", |deps, _| {
+        Box::pin(async { deps.store.end_overdue_runs(CHUNK).await.map(drop) })
+    }),
+    each(FALLBACK_EVERY, "erase unstored executions", |deps, _| Box::pin(erase_unstored(deps))),
     each(FIRINGS_EVERY, "forget firings", |deps, _| {
         Box::pin(async { deps.store.forget_firings(FIRINGS_PORTION).await.map(drop) })
     }),
