@@ -168,3 +168,29 @@ async fn refused_first_call_stays_in_the_transcript() {
     let expected = ["system", "user", "assistant", "tool", "tool", "assistant", "user", "assistant"];
     assert_eq!(roles, expected, "{transcript:?}");
 }
+
+#[tokio::test]
+async fn branch_begins_with_the_transcript_before_it() {
+    let service = Service::start().await;
+    service.fleet.llm.answer_with(|request| reply_text(&format!("reply {}", request.replies() + 1)));
+    let _worker = service.fleet.worker();
+    let session = service.begin(json!({})).await;
+    let mut executions = Vec::new();
+    for message in ["one", "two", "three"] {
+        let answer = service.send(&session, message).await;
+        service.fleet.ended(id_of(&answer)).await;
+        executions.push(id_of(&answer));
+    }
+    let (store, id) = (&service.fleet.store, session.parse().unwrap());
+    assert!(store.is_last_of_session(id, executions[2]).await.unwrap());
+    assert!(!store.is_last_of_session(id, executions[1]).await.unwrap());
+    let texts = async |execution| -> Vec<String> {
+        let through = store.transcript_through(id, execution).await.unwrap().unwrap();
+        through.iter().map(|bytes| serde_json::from_slice::<Value>(bytes).unwrap().to_string()).collect()
+    };
+    let (second, third) = (texts(executions[1]).await, texts(executions[2]).await);
+    assert_eq!((second.len(), third.len()), (5, 7), "{third:?}");
+    assert_eq!(second, third[..5]);
+    let other = service.begin(json!({})).await.parse().unwrap();
+    assert_eq!(store.transcript_through(other, executions[1]).await.unwrap(), None);
+}

@@ -7,13 +7,14 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta};
 use longhaul_api::openapi;
 use longhaul_domain::{
-    ExecutionId, ExecutionStatus, ProjectStatus, RequestKind, RequestState, SessionId, TenantId, WaitReason,
+    ExecutionId, ExecutionStatus, ProjectStatus, RequestKind, RequestState, RunStatus, SessionId, TenantId, WaitReason,
 };
 use longhaul_shared::clock::{Clock, SystemClock};
 use longhaul_store::executions::list_filter::{ListFilter, MAX_EXAMINED};
 use longhaul_store::fleet::roster::WorkerState;
 use longhaul_store::human_requests::RequestFilter;
 use longhaul_store::memory::EpisodeFilter;
+use longhaul_store::runs::RunFilter;
 use longhaul_store::tenants::audit_log::AuditFilter;
 use longhaul_store::tenants::scope::TenantScope;
 use longhaul_store::webhooks::{DeliveryState, EndpointOf};
@@ -54,6 +55,8 @@ const LISTS: &[&str] = &[
     "/v1/questions?agent",
     "/v1/projects?",
     "/v1/projects?status",
+    "/v1/runs?",
+    "/v1/runs?status",
     "/v1/sessions?",
     "/v1/webhooks/{id}/deliveries?",
     "/v1/webhooks/{id}/deliveries?state",
@@ -89,6 +92,7 @@ const WITHOUT_FILTER: &[&str] = &[
     "/v1/limits",
     "/v1/projects/{id}/events",
     "/v1/projects/{id}/tasks",
+    "/v1/runs/{key}/calls",
     "/v1/schedules",
     // `next_fire_at`: no list.
     "/v1/schedules/{key}",
@@ -150,6 +154,8 @@ const OTHER_ROWS: &str = r#"
     select id, tenant, 'p', 'g', 'clerk', 'dag', 1, false, 'default', '{}', at, 'completed', at from old;
     insert into sessions (id, tenant_id, agent_key, agent_version, on_busy, metadata, created_at, active_at)
     select id, tenant, 'clerk', 1, 'reject', '{}', at, at from old;
+    insert into runs (id, tenant_id, key, status, created_at, opened_at, deadline_at, ended_at)
+    select id, tenant, n::text, 'finished', at, at, at, at from old;
     insert into webhook_endpoints (id, tenant_id, url, types, created_at)
     select '00000000-0000-0000-0000-000000000001', tenant, 'https://example.com', '{}', at from old where n = 1;
     insert into webhook_deliveries (id, endpoint_id, type, occurred_at, expires_at, delivered_at)
@@ -225,6 +231,10 @@ fn of_requests(kind: RequestKind, filter: &str) -> RequestFilter {
     }
 }
 
+fn of_runs(filter: &str) -> RunFilter {
+    RunFilter { status: (filter == "status").then_some(RunStatus::Failed), before: None, limit: LIMIT }
+}
+
 fn of_audit(filter: &str) -> AuditFilter {
     let base = AuditFilter { limit: LIMIT, ..AuditFilter::default() };
     match filter {
@@ -258,6 +268,7 @@ async fn list(store: &Store, tenant: TenantId, name: &str) -> Result<usize, Stor
         "/v1/projects" => {
             store.list_projects(reach, is_filtered.then_some(ProjectStatus::Failed), None, LIMIT).await?.len()
         }
+        "/v1/runs" => store.list_runs(reach, &of_runs(filter)).await?.len(),
         "/v1/sessions" => store.list_sessions(reach, None, None, LIMIT).await?.len(),
         "/v1/webhooks/{id}/deliveries" => {
             let of = EndpointOf { tenant, id: Uuid::from_u128(1) };
