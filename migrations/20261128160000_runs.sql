@@ -50,7 +50,6 @@ create table run_calls (
     primary key (run_id, content, occurrence)
 ) with (fillfactor = 70);
 create unique index run_calls_order on run_calls (run_id, id);
-create index run_calls_execution on run_calls (execution_id);
 
 -- The occurrence of each content that an attempt of the run has reached.
 create table run_attempts (

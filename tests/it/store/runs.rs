@@ -115,6 +115,8 @@ async fn step_names_the_call_whatever_it_says() {
     let world = World::create().await;
     let run = run(&world).await;
     let planned = given(ask(&world, &RunRequest { step: Some("plan"), ..request(&run, "one", 1) }).await);
+    // The order of calls is that of milliseconds.
+    world.shift_clock(1.0).await;
     let again = given(ask(&world, &RunRequest { step: Some("plan"), ..request(&run, "two", 2) }).await);
     assert_eq!(planned, again);
     assert_ne!(given(ask(&world, &request(&run, "two", 1)).await).0, planned.0);

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use longhaul_domain::{ExecutionId, RunStatus, TenantId};
 use uuid::Uuid;
 
-use super::Run;
+use super::run::Run;
 use crate::{Store, StoreError, history::prune::OldItem};
 
 /// Executions cancelled by one statement.

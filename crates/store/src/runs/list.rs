@@ -5,7 +5,7 @@ use longhaul_domain::{ExecutionId, ExecutionStatus, RunId, RunStatus};
 use longhaul_sdk::Usd;
 use uuid::Uuid;
 
-use super::{Run, run::runs};
+use super::run::{Run, runs};
 use crate::{Store, StoreError, database::plans::begin_list, tenants::scope::TenantScope};
 
 /// Filter of a list of runs, newest first.

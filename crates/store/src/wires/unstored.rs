@@ -16,8 +16,8 @@ const ERASE: &str = "erase unstored executions";
 const ASK_AGAIN: f64 = 30.0;
 
 impl Store {
-    /// Keeps an execution for `time` from now, and not longer than that after it has ended. A repeat sets the time
-    /// anew.
+    /// Keeps an execution that its caller asked not to store for `time` from now, and until its end if that is later. A
+    /// repeat sets the time anew. May precede the submit, so that no death in between leaves it stored.
     ///
     /// # Errors
     /// Postgres is unavailable.
