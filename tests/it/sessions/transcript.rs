@@ -1,6 +1,7 @@
 //! The transcript is stored once, in order, and precedes each message's own.
 
 use longhaul_agent::probe::Point;
+use longhaul_domain::SessionId;
 use longhaul_sdk::ToolEffect;
 use longhaul_testkit::model::{reply_calls, reply_text};
 use serde_json::{Value, json};
@@ -181,7 +182,8 @@ async fn branch_begins_with_the_transcript_before_it() {
         service.fleet.ended(id_of(&answer)).await;
         executions.push(id_of(&answer));
     }
-    let (store, id) = (&service.fleet.store, session.parse().unwrap());
+    let id_in = |path: &str| path.rsplit('/').next().unwrap().parse::<SessionId>().unwrap();
+    let (store, id) = (&service.fleet.store, id_in(&session));
     assert!(store.is_last_of_session(id, executions[2]).await.unwrap());
     assert!(!store.is_last_of_session(id, executions[1]).await.unwrap());
     let texts = async |execution| -> Vec<String> {
@@ -191,6 +193,6 @@ async fn branch_begins_with_the_transcript_before_it() {
     let (second, third) = (texts(executions[1]).await, texts(executions[2]).await);
     assert_eq!((second.len(), third.len()), (5, 7), "{third:?}");
     assert_eq!(second, third[..5]);
-    let other = service.begin(json!({})).await.parse().unwrap();
+    let other = id_in(&service.begin(json!({})).await);
     assert_eq!(store.transcript_through(other, executions[1]).await.unwrap(), None);
 }

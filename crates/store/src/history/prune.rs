@@ -130,9 +130,9 @@ impl Store {
         Ok(pruned)
     }
 
-    /// Removes what is older than the retention: sessions by their last activity; executions by their end, whole
-    /// weeks of history first; projects and runs by their end; months of schedules; and idempotency keys that are not honoured
-    /// any more. What cannot be handled is set aside.
+    /// Removes what is older than the retention: sessions by their last activity; executions by their end, whole weeks
+    /// of history first; projects and runs by their end; months of schedules; and idempotency keys that are not
+    /// honoured any more. What cannot be handled is set aside.
     ///
     /// # Errors
     /// Postgres is unavailable, or a table is in use for long; removed rows stay removed, and the next run goes
