@@ -4,9 +4,14 @@
 //! its objects and the frames of its streams. No IO. Invariant: frames depend on the moments alone, so that every
 //! reader of a run gets the same bytes. See docs/design/wires.md.
 
+pub mod approvals;
 pub mod asked;
+pub mod chat;
 pub mod fault;
+mod inline;
+mod members;
 pub mod moment;
+mod parameters;
 
 pub use asked::{Asked, Choice, Format, FunctionTool, Inline, InlineKind, Item, ModelName, Part, Sampling, Source};
 pub use fault::{Fault, FaultKind};
