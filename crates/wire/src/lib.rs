@@ -11,6 +11,7 @@ pub mod chat;
 pub mod fault;
 mod inline;
 mod members;
+pub mod messages;
 pub mod moment;
 mod parameters;
 

@@ -1,0 +1,59 @@
+//! Errors in Anthropic's shape.
+
+use serde_json::{Value, json};
+
+use crate::{Fault, FaultKind, chat};
+
+/// The body of an error; `request_id` is that of the header `request-id`.
+#[must_use]
+pub fn body(fault: &Fault, request_id: &str) -> Value {
+    let message = match &fault.param {
+        Some(param) if !param.is_empty() => format!("{param}: {}", fault.message),
+        Some(_) | None => fault.message.clone(),
+    };
+    json!({ "type": "error", "error": { "type": kind(fault.kind), "message": message }, "request_id": request_id })
+}
+
+fn kind(kind: FaultKind) -> &'static str {
+    match kind {
+        // The format has no type for a conflict; its status tells it apart.
+        FaultKind::Invalid | FaultKind::Conflict => "invalid_request_error",
+        FaultKind::Unauthenticated => "authentication_error",
+        FaultKind::Forbidden => "permission_error",
+        FaultKind::NotFound => "not_found_error",
+        FaultKind::TooLarge => "request_too_large",
+        FaultKind::RateLimited => "rate_limit_error",
+        FaultKind::Internal => "api_error",
+        FaultKind::Unavailable => "overloaded_error",
+    }
+}
+
+/// The HTTP status of an error.
+#[must_use]
+pub fn status(fault: &Fault) -> u16 {
+    match fault.kind {
+        FaultKind::Unavailable => 529,
+        FaultKind::Invalid
+        | FaultKind::Unauthenticated
+        | FaultKind::Forbidden
+        | FaultKind::NotFound
+        | FaultKind::Conflict
+        | FaultKind::TooLarge
+        | FaultKind::RateLimited
+        | FaultKind::Internal => chat::fault::status(fault),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_names_the_member_and_the_request() {
+        let body = body(&Fault::invalid("model", "required"), "req_1");
+        let error = json!({ "type": "invalid_request_error", "message": "model: required" });
+        assert_eq!(body, json!({ "type": "error", "error": error, "request_id": "req_1" }));
+        let fault = Fault { kind: FaultKind::Unavailable, message: "x".into(), param: None, code: None };
+        assert_eq!((status(&fault), kind(fault.kind)), (529, "overloaded_error"));
+    }
+}

@@ -1,0 +1,6 @@
+
+mod blocks;
+pub mod fault;
+pub mod request;
+
+pub use request::MessagesRequest;
