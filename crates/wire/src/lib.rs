@@ -8,10 +8,12 @@ pub mod answer;
 pub mod approvals;
 pub mod asked;
 pub mod chat;
+pub mod content;
 pub mod fault;
 mod inline;
 mod members;
 pub mod messages;
+pub mod models;
 pub mod moment;
 mod parameters;
 
