@@ -4,6 +4,7 @@
 //! its objects and the frames of its streams. No IO. Invariant: frames depend on the moments alone, so that every
 //! reader of a run gets the same bytes. See docs/design/wires.md.
 
+pub mod agui;
 pub mod answer;
 pub mod approvals;
 pub mod asked;

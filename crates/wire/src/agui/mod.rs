@@ -1,0 +1,5 @@
+
+mod messages;
+pub mod request;
+
+pub use request::{AguiRequest, Resume};
