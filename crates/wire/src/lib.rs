@@ -17,6 +17,7 @@ pub mod messages;
 pub mod models;
 pub mod moment;
 mod parameters;
+pub mod responses;
 
 pub use asked::{Asked, Choice, Format, FunctionTool, Inline, InlineKind, Item, ModelName, Part, Sampling, Source};
 pub use fault::{Fault, FaultKind};
