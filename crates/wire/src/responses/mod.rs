@@ -1,6 +1,13 @@
-//! OpenAI's `/v1/responses`, by its own rules and those of Open Responses.
+//! OpenAI's `/v1/responses`, by its own rules and those of Open Responses: [`stream`] tells what happened as events,
+//! and [`object`] is the response as it stands.
 
+pub mod compact;
 pub mod fault;
 pub mod ids;
+pub mod items;
+pub mod object;
+pub mod stream;
 
 pub use ids::ResponseId;
+pub use object::Header;
+pub use stream::Stream;
