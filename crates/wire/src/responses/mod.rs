@@ -8,6 +8,9 @@ pub mod items;
 pub mod object;
 pub mod stream;
 
+#[cfg(test)]
+mod checker;
+
 pub use ids::ResponseId;
 pub use object::Header;
 pub use stream::Stream;

@@ -368,3 +368,6 @@ fn is_same(told: &str, output: &str) -> bool {
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().filter(|json| json.is_object() || json.is_array());
     told.trim() == output.trim() || json(told).is_some_and(|told| json(output) == Some(told))
 }
+
+#[cfg(test)]
+mod tests;
