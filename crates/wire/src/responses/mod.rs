@@ -1,11 +1,12 @@
-//! OpenAI's `/v1/responses`, by its own rules and those of Open Responses: [`stream`] tells what happened as events,
-//! and [`object`] is the response as it stands.
+//! OpenAI's `/v1/responses`, by its own rules and those of Open Responses: [`request`] reads what a client sends,
+//! [`stream`] tells what happened as events, and [`object`] is the response as it stands.
 
 pub mod compact;
 pub mod fault;
 pub mod ids;
 pub mod items;
 pub mod object;
+pub mod request;
 pub mod stream;
 
 #[cfg(test)]
@@ -13,4 +14,5 @@ mod checker;
 
 pub use ids::ResponseId;
 pub use object::Header;
+pub use request::Create;
 pub use stream::Stream;

@@ -15,7 +15,7 @@ pub struct Header {
     pub created_at: i64,
     /// The model's name as the request has it.
     pub model: String,
-    /// Members of the request that the object repeats.
+    /// Members of the request that the object repeats: [`Create::echo`](super::Create::echo).
     pub echo: Value,
     pub previous_response_id: Option<String>,
     /// True for one call of a model, whose functions are all its caller's; false for a run of an agent or definition.

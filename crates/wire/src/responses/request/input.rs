@@ -1,0 +1,204 @@
+//! The input of a request: a text, or a list of items.
+
+use longhaul_domain::ToolCall;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{members::Members, parts};
+use crate::{
+    Fault, Item, Part,
+    responses::{compact, fault::brief, items},
+};
+
+/// Most items of a request.
+const MAX_ITEMS: usize = 2_000;
+/// Longest id of a call or an item, in characters.
+const MAX_ID: usize = 256;
+
+/// The items of the input, and the same items as `input_items` lists them.
+pub(super) fn read(body: &Members<'_>) -> Result<(Vec<Item>, Vec<Value>), Fault> {
+    let mut reader = Reader::default();
+    match body.get("input") {
+        None => {}
+        Some(Value::String(text)) => {
+            let content = json!([{ "type": "input_text", "text": text }]);
+            reader.items.push(Item::User(vec![Part::Text(text.clone())]));
+            reader.list("message", None, json!({ "role": "user", "content": content, "status": "completed" }));
+        }
+        Some(_) => {
+            for (nth, item) in body.list("input", MAX_ITEMS)?.iter().enumerate() {
+                reader.read(&Members::of(item, format!("input[{nth}]"))?)?;
+            }
+        }
+    }
+    Ok((reader.items, reader.listed))
+}
+
+#[derive(Default)]
+struct Reader {
+    items: Vec<Item>,
+    listed: Vec<Value>,
+}
+
+impl Reader {
+    fn read(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        match item.text("type")? {
+            Some("message") => self.message(item),
+            None if item.get("role").is_some() => self.message(item),
+            None => Err(item.missing("type")),
+            Some("function_call") => self.call(item),
+            Some("function_call_output") => self.result(item),
+            Some("mcp_approval_response") => self.approval(item),
+            Some("compaction" | "compaction_summary") => self.compaction(item),
+            // Thoughts and requests for approval come back with an answer's other items; the run has its own record.
+            Some(kind @ ("reasoning" | "mcp_approval_request")) => {
+                self.list(kind, item.short_text("id", MAX_ID)?, Value::Object(item.map().clone()));
+                Ok(())
+            }
+            Some("item_reference") => {
+                let message = "References to items are not supported: send the item itself, or continue the response \
+                               with `previous_response_id`.";
+                Err(Fault::unsupported(item.at("type"), message))
+            }
+            Some(other) => {
+                let message = format!(
+                    "Items of type `{}` are not supported: send messages, function calls and their outputs.",
+                    brief(other)
+                );
+                Err(Fault::unsupported(item.at("type"), message))
+            }
+        }
+    }
+
+    fn message(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        let role = item.one_of("role", &["user", "assistant", "system", "developer"])?;
+        let role = role.ok_or_else(|| item.missing("role"))?;
+        let (read, content) = match role {
+            "user" => {
+                let (parts, content) = parts::read(item, "content", "input_text")?;
+                (Item::User(parts), content)
+            }
+            "assistant" => {
+                let (text, content) = parts::text_only(item, "content", "output_text")?;
+                (Item::Assistant { text, calls: Vec::new(), native: None }, content)
+            }
+            _ => {
+                let (text, content) = parts::text_only(item, "content", "input_text")?;
+                (Item::System(text), content)
+            }
+        };
+        if content.is_empty() {
+            return Err(Fault::invalid(item.at("content"), format!("`{}` holds no part.", item.at("content"))));
+        }
+        self.items.push(read);
+        let id = item.short_text("id", MAX_ID)?;
+        self.list("message", id, json!({ "role": role, "content": content, "status": "completed" }));
+        Ok(())
+    }
+
+    /// A call belongs to the reply before it: a model's text and its calls are one message for every provider.
+    fn call(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        let call_id = required_id(item, "call_id")?;
+        let name = required_id(item, "name")?;
+        let arguments = item.required_text("arguments")?;
+        let call = ToolCall { id: call_id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
+        match self.items.last_mut() {
+            Some(Item::Assistant { calls, .. }) => calls.push(call),
+            _ => self.items.push(Item::Assistant { text: String::new(), calls: vec![call], native: None }),
+        }
+        let shown = json!({ "call_id": call_id, "name": name, "arguments": arguments, "status": "completed" });
+        self.list("function_call", item.short_text("id", MAX_ID)?, shown);
+        Ok(())
+    }
+
+    fn result(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        let call_id = required_id(item, "call_id")?;
+        let name = item.short_text("name", MAX_ID)?;
+        let (parts, content) = parts::read(item, "output", "input_text")?;
+        let mut texts = Vec::new();
+        let mut files = Vec::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => texts.push(text),
+                Part::File(file) => files.push(file),
+            }
+        }
+        let output = match item.get("output") {
+            Some(Value::String(text)) => json!(text),
+            _ => json!(content),
+        };
+        self.items.push(Item::Result {
+            call_id: call_id.to_owned(),
+            name: name.map(str::to_owned),
+            text: texts.join("\n"),
+            files,
+            is_error: false,
+        });
+        let shown = json!({ "call_id": call_id, "output": output, "status": "completed" });
+        self.list("function_call_output", item.short_text("id", MAX_ID)?, shown);
+        Ok(())
+    }
+
+    fn approval(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        let id = required_id(item, "approval_request_id")?;
+        let Some(request_id) = items::approval_request_of(id) else {
+            let message = format!("`{}` is no approval request of this server.", brief(id));
+            return Err(Fault::invalid(item.at("approval_request_id"), message));
+        };
+        let approve = item.boolean("approve")?.ok_or_else(|| item.missing("approve"))?;
+        let reason = item.short_text("reason", 2_000)?;
+        self.items.push(Item::Approval {
+            request_id: request_id.to_owned(),
+            approve,
+            reason: reason.map(str::to_owned),
+        });
+        let shown = json!({ "approval_request_id": id, "approve": approve, "reason": reason });
+        self.list("mcp_approval_response", item.short_text("id", MAX_ID)?, shown);
+        Ok(())
+    }
+
+    fn compaction(&mut self, item: &Members<'_>) -> Result<(), Fault> {
+        let content = item.required_text("encrypted_content")?;
+        let Some(summary) = compact::summary_of(content) else {
+            let message = "This compaction was made by another server: send the messages that it stands for.";
+            return Err(Fault::invalid(item.at("encrypted_content"), message));
+        };
+        self.items.push(Item::System(format!("Summary of the conversation so far:\n\n{summary}")));
+        self.list("compaction", item.short_text("id", MAX_ID)?, json!({ "encrypted_content": content }));
+        Ok(())
+    }
+
+    /// Lists an item under its own id, or under one made of its position and content: the same for every reader.
+    fn list(&mut self, kind: &str, id: Option<&str>, shown: Value) {
+        let Value::Object(mut shown) = shown else { return };
+        let id = match id.filter(|id| !id.is_empty()) {
+            Some(id) => id.to_owned(),
+            None => derived_id(kind, self.listed.len(), &shown),
+        };
+        shown.insert("type".to_owned(), json!(kind));
+        shown.insert("id".to_owned(), json!(id));
+        self.listed.push(Value::Object(shown));
+    }
+}
+
+fn derived_id(kind: &str, nth: usize, shown: &Map<String, Value>) -> String {
+    let prefix = match kind {
+        "message" => "msg",
+        "function_call" => "fc",
+        "function_call_output" => "fco",
+        "compaction" => "cmp",
+        "reasoning" => "rs",
+        _ => "item",
+    };
+    let mut hash = Sha256::new();
+    hash.update(nth.to_string());
+    for (name, value) in shown {
+        hash.update(format!("\n{name}\t{value}"));
+    }
+    let digest = hex::encode(hash.finalize());
+    format!("{prefix}_{}", digest.get(..32).unwrap_or(&digest))
+}
+
+fn required_id<'a>(item: &Members<'a>, name: &str) -> Result<&'a str, Fault> {
+    item.short_text(name, MAX_ID)?.filter(|text| !text.is_empty()).ok_or_else(|| item.missing(name))
+}
