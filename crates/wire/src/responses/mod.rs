@@ -11,6 +11,8 @@ pub mod stream;
 
 #[cfg(test)]
 mod checker;
+#[cfg(test)]
+mod properties;
 
 pub use ids::ResponseId;
 pub use object::Header;
