@@ -62,9 +62,18 @@ pub fn approval_request_of(id: &str) -> Option<&str> {
 }
 
 /// Readable thoughts of the model; `summary` is their text if the request asks for it.
-pub(super) fn reasoning(id: &str, summary: Option<&str>, status: &str) -> Value {
+pub(super) fn reasoning(id: &str, summary: Option<&str>, content: Option<&str>) -> Value {
     let parts: Vec<Value> = summary.map(summary_text).into_iter().collect();
-    json!({ "type": "reasoning", "id": id, "summary": parts, "status": status })
+    let mut item = json!({ "type": "reasoning", "id": id, "summary": parts, "status": "completed" });
+    if let (Some(item), Some(content)) = (item.as_object_mut(), content) {
+        item.insert("encrypted_content".to_owned(), json!(content));
+    }
+    item
+}
+
+/// Thoughts that are not told yet.
+pub(super) fn reasoning_begun(id: &str) -> Value {
+    json!({ "type": "reasoning", "id": id, "summary": [], "status": "in_progress" })
 }
 
 pub(super) fn summary_text(text: &str) -> Value {

@@ -9,6 +9,7 @@ pub mod object;
 pub mod request;
 pub mod stream;
 
+mod carried;
 #[cfg(test)]
 mod checker;
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! The input of a request: a text, or a list of items.
 
-use longhaul_domain::ToolCall;
+use longhaul_domain::{ToolCall, message::NativeBlocks};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{members::Members, parts};
 use crate::{
     Fault, Item, Part,
-    responses::{compact, fault::brief, items},
+    responses::{carried, compact, fault::brief, items},
 };
 
 /// Most items of a request.
@@ -31,6 +31,7 @@ pub(super) fn read(body: &Members<'_>) -> Result<(Vec<Item>, Vec<Value>), Fault>
             }
         }
     }
+    reader.settle();
     Ok((reader.items, reader.listed))
 }
 
@@ -38,11 +39,21 @@ pub(super) fn read(body: &Members<'_>) -> Result<(Vec<Item>, Vec<Value>), Fault>
 struct Reader {
     items: Vec<Item>,
     listed: Vec<Value>,
+    /// Blocks of the reply at hand, which a reasoning item carries.
+    carried: Option<NativeBlocks>,
 }
 
 impl Reader {
     fn read(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        match item.text("type")? {
+        let kind = item.text("type")?;
+        let is_of_reply = match kind {
+            Some("function_call" | "reasoning") => true,
+            _ => item.get("role").and_then(Value::as_str) == Some("assistant"),
+        };
+        if !is_of_reply {
+            self.settle();
+        }
+        match kind {
             Some("message") => self.message(item),
             None if item.get("role").is_some() => self.message(item),
             None => Err(item.missing("type")),
@@ -50,8 +61,14 @@ impl Reader {
             Some("function_call_output") => self.result(item),
             Some("mcp_approval_response") => self.approval(item),
             Some("compaction" | "compaction_summary") => self.compaction(item),
-            // Thoughts and requests for approval come back with an answer's other items; the run has its own record.
-            Some(kind @ ("reasoning" | "mcp_approval_request")) => {
+            Some("reasoning") => {
+                self.settle();
+                self.carried = item.text("encrypted_content")?.and_then(carried::blocks_of);
+                self.list("reasoning", item.short_text("id", MAX_ID)?, Value::Object(item.map().clone()));
+                Ok(())
+            }
+            // A request for an approval comes back with an answer's other items; the run has its own record.
+            Some(kind @ "mcp_approval_request") => {
                 self.list(kind, item.short_text("id", MAX_ID)?, Value::Object(item.map().clone()));
                 Ok(())
             }
@@ -67,6 +84,17 @@ impl Reader {
                 );
                 Err(Fault::unsupported(item.at("type"), message))
             }
+        }
+    }
+
+    /// Ends a reply: it gets the blocks that were carried beside it, if they say the same.
+    fn settle(&mut self) {
+        let Some(blocks) = self.carried.take() else { return };
+        if let Some(Item::Assistant { text, calls, native }) = self.items.last_mut()
+            && native.is_none()
+            && carried::fits(&blocks, text, calls)
+        {
+            *native = Some(blocks);
         }
     }
 

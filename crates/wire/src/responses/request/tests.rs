@@ -1,7 +1,11 @@
+use longhaul_domain::message::{NativeBlocks, NativeFormat};
 use serde_json::json;
 
 use super::*;
-use crate::{Choice, FaultKind, Format, FunctionTool, Inline, InlineKind, Item, Part, Source, responses::compact};
+use crate::{
+    Choice, FaultKind, Format, FunctionTool, Inline, InlineKind, Item, Part, Source,
+    responses::{carried, compact},
+};
 
 const HEX: &str = "019a2c3e5b7f7d10a1b2c3d4e5f60718";
 
@@ -97,6 +101,28 @@ fn calls_join_the_reply_before_them() {
         })
         .collect();
     assert_eq!(shape, [0, 2, 0, 0, 1]);
+}
+
+#[test]
+fn blocks_of_a_reply_come_back_with_its_thoughts() {
+    let blocks = [
+        json!({ "type": "thinking", "thinking": "hm", "signature": "s" }).to_string(),
+        json!({ "type": "text", "text": "I look." }).to_string(),
+        json!({ "type": "tool_use", "id": "a", "name": "f", "input": {} }).to_string(),
+    ];
+    let blocks = NativeBlocks { format: NativeFormat::Anthropic, provider: None, blocks: blocks.to_vec() };
+    let thoughts = json!({ "type": "reasoning", "summary": [], "encrypted_content": carried::content_of(&blocks) });
+    let text = |text: &str| json!({ "role": "assistant", "content": text });
+    let output = json!({ "type": "function_call_output", "call_id": "a", "output": "r" });
+    let native = |input: Value| {
+        let mut items = made(with(json!({ "input": input }))).asked.items;
+        let Item::Assistant { native, .. } = items.swap_remove(0) else { panic!("{items:?}") };
+        native
+    };
+    assert_eq!(native(json!([thoughts, text("I look."), call("a"), output])), Some(blocks.clone()));
+    assert_eq!(native(json!([text("I look."), thoughts, call("a"), output])), Some(blocks));
+    assert_eq!(native(json!([thoughts, text("Edited."), call("a"), output])), None);
+    assert_eq!(native(json!([text("I look."), thoughts, output, call("a")])), None);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    items,
+    carried, items,
     object::{self, Header, Progress, Status},
 };
 use crate::{End, Frame, Moment, Reply, Runner, Tokens, Wanted, WantedKind};
@@ -39,7 +39,15 @@ struct Message {
     /// True once the reply is recorded. The message stays open until what follows says if it was the last.
     is_whole: bool,
     /// Thoughts of the reply, which follow the message when its text was told before they were known.
-    thoughts: Option<String>,
+    thoughts: Option<Thoughts>,
+}
+
+/// The readable thoughts of a reply.
+#[derive(Debug, Clone)]
+struct Thoughts {
+    text: String,
+    /// The reply in its provider's own blocks, for a caller that sends it back.
+    content: Option<String>,
 }
 
 /// The last reply, as far as the end of a response depends on it.
@@ -134,7 +142,7 @@ impl Stream {
         if self.open.as_ref().is_some_and(|open| !reply.text.starts_with(&open.text)) {
             self.close("incomplete", COMMENTARY);
         }
-        let mut thoughts = reply.native.as_ref().and_then(object::thoughts);
+        let mut thoughts = self.thoughts(reply);
         if self.open.is_none()
             && let Some(thoughts) = thoughts.take()
         {
@@ -159,6 +167,15 @@ impl Stream {
             }
         }
         self.last = Some(LastReply { text: reply.text.clone(), has_calls, is_cut: reply.is_cut });
+    }
+
+    /// The thoughts of a reply. Its blocks are given to the caller of one call alone: of a run, they name calls that
+    /// the caller never sees.
+    fn thoughts(&self, reply: &Reply) -> Option<Thoughts> {
+        let native = reply.native.as_ref()?;
+        let text = object::thoughts(native)?;
+        let content = self.header.one_call.then(|| carried::content_of(native)).flatten();
+        Some(Thoughts { text, content })
     }
 
     fn waits(&mut self, wanted: &[Wanted], at: i64) {
@@ -292,12 +309,13 @@ impl Stream {
         self.finish(index, items::function_call(&id, call, arguments, "completed"));
     }
 
-    fn tell_thoughts(&mut self, text: &str) {
+    fn tell_thoughts(&mut self, thoughts: &Thoughts) {
+        let (text, content) = (thoughts.text.as_str(), thoughts.content.as_deref());
         let id = self.item_id("rs");
-        let index = self.add(items::reasoning(&id, None, "in_progress"));
+        let index = self.add(items::reasoning_begun(&id));
         let is_wanted = self.header.echo.pointer("/reasoning/summary").is_some_and(Value::is_string);
         if !is_wanted {
-            self.finish(index, items::reasoning(&id, None, "completed"));
+            self.finish(index, items::reasoning(&id, None, content));
             return;
         }
         let at = |name: &str, value: Value| {
@@ -309,7 +327,7 @@ impl Stream {
         self.emit("response.reasoning_summary_text.delta", at("delta", json!(text)));
         self.emit("response.reasoning_summary_text.done", at("text", json!(text)));
         self.emit("response.reasoning_summary_part.done", at("part", items::summary_text(text)));
-        self.finish(index, items::reasoning(&id, Some(text), "completed"));
+        self.finish(index, items::reasoning(&id, Some(text), content));
     }
 
     /// The phase of a message that is not over. SDKs parse a message's text as the structured answer as soon as it is

@@ -296,8 +296,13 @@ fn thoughts_are_items_of_their_own() {
     assert_eq!((&object["output"][0]["type"], &object["output"][0]["summary"]), (&json!("reasoning"), &summary));
     let (_, object) = told(header(), &[Moment::Reply(reply.clone()), finished("So.")]);
     assert_eq!(object["output"][0]["summary"], json!([]), "the request asks for no summary");
-    let (_, object) = told(asked, &[text(1, 0, "So"), Moment::Reply(reply), finished("So.")]);
+    let (_, object) = told(asked, &[text(1, 0, "So"), Moment::Reply(reply.clone()), finished("So.")]);
     assert_eq!(object["output"][1]["summary"], summary, "they follow a message that was begun before");
+    assert!(object["output"][1].get("encrypted_content").is_none(), "the calls of a run are not its caller's");
+    let one = Header { one_call: true, ..header() };
+    let (_, object) = told(one, &[Moment::Reply(reply.clone()), finished("So.")]);
+    let content = object["output"][0]["encrypted_content"].as_str().unwrap();
+    assert_eq!(carried::blocks_of(content), reply.native);
 }
 
 #[test]
