@@ -168,7 +168,15 @@ pub(super) fn check_stream(frames: &[Frame], is_background: bool) {
         }
     }
     assert!(item.is_none(), "each item is done");
-    assert_eq!(events.last().unwrap()["response"]["output"], Value::Array(done.clone()));
+    let output = events.last().unwrap()["response"]["output"].as_array().unwrap();
+    assert_eq!(output.len(), done.len());
+    for (item, told) in output.iter().zip(&done) {
+        let mut told = told.clone();
+        if item["status"] == "incomplete" && item["content"] == Value::Array(Vec::new()) {
+            told["content"] = Value::Array(Vec::new());
+        }
+        assert_eq!(*item, told, "only void text is left out");
+    }
     let mut ids = BTreeMap::new();
     for item in &done {
         assert!(ids.insert(item["id"].as_str().unwrap(), ()).is_none(), "ids are unique");

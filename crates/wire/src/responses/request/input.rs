@@ -115,10 +115,14 @@ impl Reader {
                 (Item::System(text), content)
             }
         };
-        if content.is_empty() {
-            return Err(Fault::invalid(item.at("content"), format!("`{}` holds no part.", item.at("content"))));
+        match (role, content.is_empty()) {
+            // A message without text comes back with an answer of which a turn was void.
+            ("assistant", true) => {}
+            (_, true) => {
+                return Err(Fault::invalid(item.at("content"), format!("`{}` holds no part.", item.at("content"))));
+            }
+            (_, false) => self.items.push(read),
         }
-        self.items.push(read);
         let id = item.short_text("id", MAX_ID)?;
         self.list("message", id, json!({ "role": role, "content": content, "status": "completed" }));
         Ok(())

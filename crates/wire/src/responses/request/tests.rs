@@ -65,6 +65,7 @@ fn roles_are_told_apart_with_and_without_type() {
             { "type": "refusal", "refusal": "no" },
         ] },
         { "role": "user", "content": "hi", "id": "msg_own" },
+        { "type": "message", "role": "assistant", "content": [], "status": "incomplete" },
     ]);
     let create = made(with(json!({ "input": input })));
     let assistant = Item::Assistant { text: "xno".into(), calls: Vec::new(), native: None };
@@ -209,6 +210,7 @@ fn items_of_other_types_are_refused_by_name() {
     }
     assert_eq!(param(with(json!({ "input": [{ "id": "a" }] }))), "input[0].type");
     assert_eq!(param(with(json!({ "input": [7] }))), "input[0]");
+    assert_eq!(param(with(json!({ "input": [{ "role": "user", "content": [] }] }))), "input[0].content");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Stream {
             Moment::Text { turn, offset, text } => self.text(*turn, *offset, text),
             Moment::Void { turn } => {
                 if self.open.as_ref().is_some_and(|open| open.turn == Some(*turn)) {
-                    self.close("incomplete", COMMENTARY);
+                    self.void();
                 }
             }
             Moment::Reply(reply) => self.reply(reply),
@@ -140,7 +140,7 @@ impl Stream {
         self.progress.tokens = self.progress.tokens.plus(reply.tokens);
         self.close_other(reply.turn);
         if self.open.as_ref().is_some_and(|open| !reply.text.starts_with(&open.text)) {
-            self.close("incomplete", COMMENTARY);
+            self.void();
         }
         let mut thoughts = self.thoughts(reply);
         if self.open.is_none()
@@ -227,7 +227,7 @@ impl Stream {
                 return;
             }
         }
-        self.close_as_left();
+        self.close_or_void();
         let is_told = self
             .last
             .as_ref()
@@ -241,11 +241,33 @@ impl Stream {
     /// Closes a message of another turn, or one whose reply is recorded.
     fn close_other(&mut self, turn: u32) {
         if self.open.as_ref().is_some_and(|open| open.is_whole || open.turn != Some(turn)) {
-            self.close_as_left();
+            self.close_or_void();
         }
     }
 
-    /// Closes the message that something other than its end follows: it is no final answer.
+    /// Closes a message whose reply is recorded; any other is void, since the run went on without it.
+    fn close_or_void(&mut self) {
+        if self.open.as_ref().is_some_and(|open| open.is_whole) {
+            self.close("completed", COMMENTARY);
+        } else {
+            self.void();
+        }
+    }
+
+    /// Closes the message as incomplete, with its text, which readers of the stream have. The object has the item
+    /// without the text: SDKs join all texts of a response into its `output_text`, and the turn is told again.
+    fn void(&mut self) {
+        if self.open.is_none() {
+            return;
+        }
+        let index = self.last_index();
+        self.close("incomplete", COMMENTARY);
+        if let Some(item) = self.progress.output.get_mut(index) {
+            item["content"] = json!([]);
+        }
+    }
+
+    /// Closes the message that an end follows which is not its own: it is no final answer.
     fn close_as_left(&mut self) {
         let is_whole = self.open.as_ref().is_some_and(|open| open.is_whole);
         self.close(if is_whole { "completed" } else { "incomplete" }, COMMENTARY);

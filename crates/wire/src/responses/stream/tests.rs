@@ -73,7 +73,7 @@ fn messages(object: &Value) -> Vec<(&str, &str, &str)> {
     let messages = object["output"].as_array().unwrap().iter().filter(|item| item["type"] == "message");
     messages
         .map(|item| {
-            let text = item["content"][0]["text"].as_str().unwrap();
+            let text = item["content"][0]["text"].as_str().unwrap_or("(void)");
             (text, item["status"].as_str().unwrap(), item["phase"].as_str().unwrap())
         })
         .collect()
@@ -146,9 +146,11 @@ fn void_turn_leaves_an_incomplete_item() {
         Moment::Reply(plain(1, "whole")),
         finished("whole"),
     ];
-    let (_, object) = told(header(), &moments);
-    let expected = [("par", "incomplete", "commentary"), ("whole", "completed", "final_answer")];
+    let (events, object) = told(header(), &moments);
+    let expected = [("(void)", "incomplete", "commentary"), ("whole", "completed", "final_answer")];
     assert_eq!(messages(&object), expected);
+    let done = events.iter().find(|event| event["type"] == "response.output_item.done").unwrap();
+    assert_eq!(done["item"]["content"][0]["text"], "par", "readers of the stream have the text");
     // A void portion and a reply that does not begin with what was told leave the same items.
     let (_, other) = told(header(), &[text(1, 0, "par"), Moment::Reply(plain(1, "whole")), finished("whole")]);
     assert_eq!(other["output"], object["output"]);
