@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use longhaul_domain::{
     AgentVersionId, DefinitionVersionId, Prices, ServeKey, TenantId,
-    requirements::{BROWSER_TOOLS, CONTRACT_REQUIREMENT, WEB_SEARCH, WORKSPACE_TOOLS, requirements},
+    requirements::{BROWSER_TOOLS, CONTRACT_REQUIREMENT, WEB_SEARCH, WIRE_REQUIREMENT, WORKSPACE_TOOLS, requirements},
 };
 use longhaul_guards::json_schema::Schema;
 use longhaul_sdk::spec::{AgentSpec, BudgetSpec, DefinitionSpec, ModelSpec};
@@ -112,6 +112,7 @@ pub(crate) struct Catalog {
     serve_keys: Cache<ServeKey, Instant>,
     agent_definition: OnceCell<Put>,
     plan_definition: OnceCell<Put>,
+    model_call: OnceCell<(Version<DefinitionSpec>, Version<AgentSpec>)>,
     has_sandbox: bool,
     has_browser: bool,
 }
@@ -132,6 +133,7 @@ impl Catalog {
             serve_keys: Cache::new(MAX_REMEMBERED),
             agent_definition: OnceCell::new(),
             plan_definition: OnceCell::new(),
+            model_call: OnceCell::new(),
             has_sandbox: options.has_sandbox,
             has_browser: options.has_browser,
         }
@@ -264,11 +266,48 @@ impl Catalog {
     /// # Errors
     /// Postgres is unavailable.
     pub(crate) async fn contract_serve_key(&self, runnable: &Runnable) -> ApiResult<ServeKey> {
+        self.serve_key_with(runnable, CONTRACT_REQUIREMENT).await
+    }
+
+    /// The serve key a worker needs to run `runnable` for a request over a wire of other clients: every execution whose
+    /// overrides have `wire` carries it.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn wire_serve_key(&self, runnable: &Runnable) -> ApiResult<ServeKey> {
+        self.serve_key_with(runnable, WIRE_REQUIREMENT).await
+    }
+
+    /// The serve key of `runnable` with one more requirement.
+    async fn serve_key_with(&self, runnable: &Runnable, requirement: &str) -> ApiResult<ServeKey> {
         let mut requirements = runnable.requirements.clone();
-        requirements.insert(CONTRACT_REQUIREMENT.to_owned());
+        requirements.insert(requirement.to_owned());
         let key = ServeKey::of(&requirements);
         self.put_serve_key(&key, &requirements.into_iter().collect::<Vec<_>>()).await?;
         Ok(key)
+    }
+
+    /// One call of `model`, ready to take submits, whose overrides have `wire`. Its serve key is that of
+    /// [`wire_serve_key`](Self::wire_serve_key), and names the model's providers.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn model_call(&self, model: ModelSpec) -> ApiResult<Runnable> {
+        let (definition, agent) = self.model_call.get_or_try_init(|| self.store.put_model_call()).await?;
+        let agent = Version { spec: AgentSpec { model, ..agent.spec.clone() }, ..agent.clone() };
+        let mut requirements = requirements(&definition.spec, definition.version, &agent.spec);
+        requirements.insert(WIRE_REQUIREMENT.to_owned());
+        let serve_key = ServeKey::of(&requirements);
+        self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;
+        let input = self.validator(DefinitionVersionId(definition.id), &definition.spec)?;
+        Ok(Runnable {
+            pinned: Pinned::new(definition, &agent, serve_key),
+            definition_version: definition.version,
+            agent_version: agent.version,
+            agent: agent.spec,
+            requirements,
+            input,
+        })
     }
 
     /// The version of the built-in definition that runs an agent directly.

@@ -26,6 +26,9 @@ const PROVIDER: &str = "provider:";
 const OTHER_BUILD: &str = "other_build_than:";
 /// Requirement met by workers that can run executions of the agent-execution contract; older releases cannot.
 pub const CONTRACT_REQUIREMENT: &str = "contract:1";
+/// Requirement met by workers that can run executions that came over a wire of other clients (`WireRun`); older
+/// releases cannot read them.
+pub const WIRE_REQUIREMENT: &str = "wire:1";
 
 /// Longest key stored in full, in bytes. A Postgres btree entry holds at most 2,704 bytes, and the key is one of
 /// its columns.

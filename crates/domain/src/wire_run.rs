@@ -24,6 +24,9 @@ pub struct WireRun {
     /// JSON Schema of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
+    /// Names of the functions whose arguments the provider of a model call holds to their schema (`strict`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub strict_tools: Vec<String>,
     /// Most calls of tools that a worker runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tool_calls: Option<u32>,

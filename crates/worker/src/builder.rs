@@ -17,7 +17,7 @@ use longhaul_config::{Config, ConfigError};
 use longhaul_domain::{
     JOURNAL_FORMAT,
     formats::journal_requirements,
-    requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET},
+    requirements::{CONTRACT_REQUIREMENT, SEARCH_DATASET, WIRE_REQUIREMENT},
 };
 use longhaul_files::Files;
 use longhaul_guards::json_schema::SchemaCache;
@@ -442,7 +442,7 @@ fn registrations(
         .map(|name| format!("tool:{name}"))
         .chain(validators.names().map(|name| format!("validator:{name}")))
         .chain(journal_requirements(journal_format))
-        .chain([CONTRACT_REQUIREMENT.to_owned()])
+        .chain([CONTRACT_REQUIREMENT, WIRE_REQUIREMENT].map(str::to_owned))
         .chain(config.llm.offers())
         .collect()
 }

@@ -256,8 +256,11 @@ pub const AGENT_DEFINITION: &str = "agent";
 pub const MEMORY_DEFINITION: &str = "memory_update";
 /// Key of the definition that plans projects, and name of its validator.
 pub const PLAN_DEFINITION: &str = "project_plan";
+/// Key of the definition that is one call of a model.
+pub const MODEL_CALL_DEFINITION: &str = "model_call";
 /// Keys of built-in definitions, which are reserved.
-pub const BUILT_IN_DEFINITIONS: [&str; 3] = [AGENT_DEFINITION, MEMORY_DEFINITION, PLAN_DEFINITION];
+pub const BUILT_IN_DEFINITIONS: [&str; 4] =
+    [AGENT_DEFINITION, MEMORY_DEFINITION, PLAN_DEFINITION, MODEL_CALL_DEFINITION];
 
 /// The built-in definition: input `{prompt}` or `{messages}`, no validators. Its executions carry the agent they
 /// name.

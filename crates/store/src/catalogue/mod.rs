@@ -4,6 +4,7 @@ pub mod definitions;
 pub mod document_generations;
 pub mod documents;
 pub mod indexes;
+pub mod model_call;
 pub mod planner;
 pub mod put;
 pub mod skills;
