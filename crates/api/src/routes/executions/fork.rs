@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ExecutionError,
     request::{Preference, Stored, budget_violation, idempotency_key},
-    retry::{OF_MEMORY, OF_THE_CONTRACT},
+    retry::{OF_A_WIRE, OF_MEMORY, OF_THE_CONTRACT},
     submit::answer,
     view::Execution,
 };
@@ -90,6 +90,9 @@ pub(crate) async fn fork(
     }
     if origin.overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
+    if origin.overrides.wire.is_some() {
+        return Err(ApiError::invalid("", OF_A_WIRE));
     }
     if origin.execution.definition_key == MEMORY_DEFINITION {
         return Err(ApiError::invalid("", OF_MEMORY));

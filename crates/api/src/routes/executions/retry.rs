@@ -40,6 +40,10 @@ pub(super) const OF_THE_CONTRACT: &str =
 pub(super) const OF_MEMORY: &str =
     "an update of memory is not retried or forked; what it left is taken with the next end";
 
+/// Its client reads no other execution than the one of its request.
+pub(super) const OF_A_WIRE: &str =
+    "a run over the wire of another client is asked for again by that client, not retried or forked";
+
 /// Options of a retry. The body may be left out.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -93,6 +97,9 @@ pub(crate) async fn retry(
     };
     if overrides.contract.is_some() {
         return Err(ApiError::invalid("", OF_THE_CONTRACT));
+    }
+    if overrides.wire.is_some() {
+        return Err(ApiError::invalid("", OF_A_WIRE));
     }
     if execution.definition_key == MEMORY_DEFINITION {
         return Err(ApiError::invalid("", OF_MEMORY));
