@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use longhaul_sdk::{Conversation, Step, ToolScratchpad, Validation, Validator, ValidatorResponse, answer};
 use serde_json::Value;
 
-use super::{Agent, attempt::Attempt, run::run};
+use super::{Agent, attempt::Attempt, reply_once::reply_once, run::run};
 
 /// The conversation of one execution.
 pub struct JournaledConversation<'a> {
@@ -14,6 +15,27 @@ pub struct JournaledConversation<'a> {
     pub attempt: &'a mut Attempt,
     pub input: &'a Value,
     pub output_schema: Option<&'a Value>,
+}
+
+/// The reply of a run that is one model call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OneReply {
+    pub text: String,
+    /// Number of its calls, which no worker runs.
+    pub calls: usize,
+}
+
+impl JournaledConversation<'_> {
+    /// Makes the one model call of a run that is nothing else, or replays it.
+    ///
+    /// # Errors
+    /// An interrupt, or the failure of the call.
+    pub fn reply_once(&mut self) -> BoxFuture<'_, Step<OneReply>> {
+        Box::pin(async move {
+            let turn = reply_once(self.agent, self.attempt).await?;
+            Ok(OneReply { text: turn.text, calls: turn.calls.len() })
+        })
+    }
 }
 
 #[async_trait]

@@ -8,6 +8,7 @@
 // The loop.
 mod attempt;
 pub mod conversation;
+mod reply_once;
 mod run;
 
 // The calls of a reply.
@@ -103,7 +104,10 @@ impl Agent {
     ) -> Result<Vec<Message>, Failure> {
         match self.profile.opening(&instructions, references.as_deref()) {
             Some(messages) => Ok(messages),
-            None => Ok(vec![Message::system(instructions), task.await?]),
+            None => {
+                let further = self.profile.further_instructions().map(Message::system);
+                Ok([Some(Message::system(instructions)), further, Some(task.await?)].into_iter().flatten().collect())
+            }
         }
     }
 

@@ -81,6 +81,11 @@ pub fn phase(event: &Event) -> &'static str {
 /// An event on one line: its kind and its data.
 #[must_use]
 pub fn describe(event: &Event) -> String {
+    if event.kind == "text" {
+        // What a model writes has lines of its own, and may be long.
+        let (data, bytes) = (event.data(), event.data()["text"].as_str().map_or(0, str::len));
+        return format!("text turn={} offset={} bytes={bytes}", data["turn"], data["offset"]);
+    }
     let facts = event.data().as_object().into_iter().flatten().map(|(name, value)| {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         format!("{name}={value}")
@@ -104,6 +109,7 @@ pub fn sentence(event: &Event) -> String {
             let model = text("model");
             format!("turn {} of {model} in {} ms{calls}", data["turn"], data["took_ms"])
         }
+        "text" => format!("turn {} is being written", data["turn"]),
         "call" => format!("{} in {} ms: {}", text("tool"), data["took_ms"], text("outcome")),
         "verdict" if data["retry_needed"] == true => {
             format!("{} refuses the answer: {}", text("validator"), text("feedback"))

@@ -191,6 +191,22 @@ pub struct ModelReply {
     pub stated: StatedLimits,
 }
 
+impl ModelReply {
+    /// A complete reply without text and calls, of unknown usage.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            message: Message::assistant(""),
+            finish: FinishReason::Stop,
+            unfinished_call: None,
+            usage: Usage::default(),
+            model: None,
+            request_id: None,
+            stated: StatedLimits::default(),
+        }
+    }
+}
+
 /// A part of a reply while it arrives. The returned reply repeats all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyEvent {

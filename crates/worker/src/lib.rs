@@ -24,6 +24,7 @@ mod credentials;
 mod deps;
 mod error;
 mod memory_update;
+mod model_call;
 mod runtime;
 mod worker;
 

@@ -44,11 +44,19 @@ impl Journal {
         opening: Vec<Message>,
     ) -> (Vec<Message>, bool) {
         let has_system = self.has_instructions();
-        let (mut instructions, messages): (Vec<Message>, Vec<Message>) = opening.into_iter().partition(is_system);
+        // Later system messages, of a request with a conversation of its own, keep their places.
+        let leading = opening.iter().take_while(|message| is_system(message)).count();
+        let mut instructions = opening;
+        let messages = instructions.split_off(leading);
         if has_system {
-            instructions.clear();
+            // The agent's own come first; those of a request follow, unless it has said them before.
+            let said = |new: &Message| self.transcript.messages.all().iter().any(|message| **message == *new);
+            instructions = instructions.into_iter().skip(1).filter(|new| !said(new)).collect();
         }
-        let text = messages.iter().map(Message::text).collect::<Vec<_>>().join("\n");
+        // A request may bring a whole conversation: memory is asked about what is new in it.
+        let is_reply = |message: &Message| matches!(message, Message::Assistant { .. });
+        let new = messages.iter().rposition(is_reply).map_or(0, |at| at + 1);
+        let text = messages.iter().skip(new).map(Message::text).collect::<Vec<_>>().join("\n");
         let mut context = self.writer.context(agent, memory, &text, has_system).await;
         // A message without a project ends none, so the last project that was said is the present one.
         let said = self.transcript.messages.all().iter().rev().filter(|message| is_system(message));

@@ -30,9 +30,11 @@ mod interrupted;
 mod limits;
 pub(crate) mod model_telemetry;
 mod people;
+mod portion;
 mod progress;
 mod prompt;
 mod provider;
+mod record_text;
 mod reply;
 mod reply_so_far;
 mod retrieval;
@@ -62,6 +64,7 @@ pub(crate) use children::{NotStarted, Task};
 use detached::DetachedCalls;
 pub(crate) use detached::detached_key;
 pub(crate) use people::Wanted;
+use portion::Portions;
 pub(crate) use progress::{Stage, State};
 pub use replay::Replay;
 use servers::Servers;
@@ -88,6 +91,8 @@ pub struct Journal {
     /// True if the last turn may wait for the statement that ends the lease: the run ends with the answer to that turn
     /// and its validators have no side effects (docs/adr/0041-one-commit-ends-a-run.md).
     pub ends_in_one_commit: bool,
+    /// Calls of the closed ticks that count against the run's limit on calls.
+    pub(crate) counted_calls: u32,
 }
 
 impl Journal {
@@ -101,6 +106,9 @@ impl Journal {
             writer.continue_from(step);
             servers.note(step)?;
         }
+        if !stored.steps.is_empty() {
+            writer.portions = Portions::Unread;
+        }
         Ok(Self {
             replay: Replay::new(stored.steps),
             writer,
@@ -109,6 +117,7 @@ impl Journal {
             servers,
             complaint: None,
             ends_in_one_commit: false,
+            counted_calls: 0,
         })
     }
 

@@ -142,13 +142,13 @@ impl Journal {
     /// Adds a full reply to the next commit.
     ///
     /// # Errors
-    /// `model_output_truncated` for a reply that was cut at its output limit and has no calls.
+    /// `model_output_truncated` for a reply that was cut at its output limit and has no calls, unless it is the answer.
     pub(crate) async fn record_turn(&mut self, agent: &Agent, asked: &PendingTurn, reply: ModelReply) -> Step<Turn> {
         let (route, took) = (&agent.routes[asked.route], asked.started.elapsed());
         self.writer.observe_reply(route, &asked.span, &reply, took);
         let is_paused = reply.finish == FinishReason::Paused;
         let turn = Turn { unfinished_call: reply.unfinished_call, is_paused, ..Turn::of(asked.key, &reply.message) };
-        let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty();
+        let is_cut = reply.finish == FinishReason::Length && turn.calls.is_empty() && !agent.profile.is_single_call();
         let body = TurnBody {
             unfinished_call: reply.unfinished_call,
             usage: reply.usage,
@@ -241,6 +241,7 @@ impl Journal {
             Some(reply) => (preview(&reply.text()), reply.calls().len()),
             None => (String::new(), 0),
         };
+        self.writer.end_portions(asked, &reply.as_ref().map(Message::text).unwrap_or_default());
         self.transcript.note_count(Some(asked.route), asked.offer, body.usage);
         let reply = reply.map(|reply| self.transcript.append(reply)).transpose()?;
         let seq = step.seq;

@@ -28,6 +28,7 @@ use super::{
     Agent, Journal, Transcript, Writer,
     budget::ReplyLimit,
     model_telemetry::observe_event,
+    portion::{RECORD_EVERY, storable},
     progress::{Stage, State},
     read_body, recorded_message,
     reply_so_far::ReplySoFar,
@@ -84,7 +85,9 @@ pub struct PendingTurn {
     /// Text received so far.
     pub(super) text: String,
     /// Bytes of the text that followers were sent, and when.
-    told: (usize, Option<Instant>),
+    pub(super) told: (usize, Option<Instant>),
+    /// True if that text is recorded.
+    is_recorded: bool,
     /// Calls received so far with complete arguments.
     pub(super) calls: Vec<ToolCall>,
     /// Number of those calls in the record.
@@ -114,6 +117,7 @@ impl PendingTurn {
             said,
             text: String::new(),
             told: (0, None),
+            is_recorded: false,
             calls: Vec::new(),
             recorded: 0,
             seq: None,
@@ -130,7 +134,7 @@ impl PendingTurn {
     pub(crate) fn hear(&mut self, event: ReplyEvent) -> Option<ToolCall> {
         match event {
             ReplyEvent::TextDelta(text) => {
-                self.text.push_str(&text);
+                self.text.push_str(&if self.is_recorded { storable(&text) } else { text });
                 None
             }
             ReplyEvent::Begun | ReplyEvent::CallStarted { .. } => None,
@@ -152,7 +156,8 @@ impl PendingTurn {
     /// Time at which followers get the text that came too early after the last piece.
     pub(crate) fn tell_at(&self) -> Option<Instant> {
         let (sent, at) = self.told;
-        at.filter(|_| sent < self.text.len()).map(|at| at + TELL_EVERY)
+        let period = if self.is_recorded { RECORD_EVERY } else { TELL_EVERY };
+        at.filter(|_| sent < self.text.len()).map(|at| at + period)
     }
 
     /// True if a call of the reply may have started.
@@ -205,6 +210,7 @@ impl Journal {
     /// The next turn: replayed, or awaiting its reply.
     pub(crate) async fn next_turn(&mut self, agent: &Agent, offer: Offer) -> Step<NextTurn> {
         self.replay_compressions()?;
+        self.writer.find_portions(agent).await?;
         self.writer.turns += 1;
         if let Some(step) = self.replay.next(StepKind::Turn, &mut self.writer) {
             self.check_said(&step)?;
@@ -311,7 +317,8 @@ impl Journal {
         self.writer.at(Point::BeforeTurn).await;
         let names = (route.model.provider(), route.model.model_name(&route.spec));
         let turn = PendingTurn::new(key, offer, said, call.route);
-        let asked = Box::new(PendingTurn { limit, files, span, call: Some(call), ..turn });
+        let is_recorded = agent.profile.records_text();
+        let asked = Box::new(PendingTurn { limit, files, span, call: Some(call), is_recorded, ..turn });
         if self.writer.scope.session.is_some() {
             // Followers may have text of an earlier attempt.
             self.writer.deps.publisher.void_reply(self.writer.id);
@@ -333,6 +340,11 @@ impl Journal {
         let messages: Vec<Arc<Message>> = self.transcript.messages.all().to_vec();
         let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
         let (files, tenant) = (asked.files.clone(), self.writer.scope.tenant);
+        let tool_choice = match offer {
+            Offer::OutputOnly if !agent.tool_list.has_output() => ToolChoice::None,
+            Offer::OutputOnly => ToolChoice::Auto,
+            Offer::All => agent.profile.tool_choice(self.writer.turns),
+        };
         let answer = async move {
             let traceparent = trace::current_traceparent();
             let request = ModelRequest {
@@ -341,10 +353,7 @@ impl Journal {
                 messages: &messages,
                 files: &files,
                 tools: agent.tool_list.shown(offer),
-                tool_choice: match offer {
-                    Offer::OutputOnly if !agent.tool_list.has_output() => ToolChoice::None,
-                    Offer::All | Offer::OutputOnly => ToolChoice::Auto,
-                },
+                tool_choice,
                 idempotency_key: &idempotency_key,
                 traceparent: traceparent.as_deref(),
                 max_output_tokens: limit.map(|limit| limit.tokens),

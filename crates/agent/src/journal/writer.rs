@@ -16,7 +16,9 @@ use longhaul_store::{
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{call_record::Intent, corrupt, counters::Counters, reply_so_far::ReplySoFar, secrets::ToolSecrets};
+use super::{
+    call_record::Intent, corrupt, counters::Counters, portion::Portions, reply_so_far::ReplySoFar, secrets::ToolSecrets,
+};
 use crate::{
     deps::AgentDeps,
     lease::{AttemptControl, suspects},
@@ -97,6 +99,8 @@ pub struct Writer {
     pub(super) parked: Option<Parked>,
     /// The reply of a session's turn under way.
     pub(super) so_far: Option<ReplySoFar>,
+    /// Recorded text of a turn that is not recorded.
+    pub(super) portions: Portions,
 }
 
 impl Writer {
@@ -129,6 +133,7 @@ impl Writer {
             secrets: ToolSecrets::default(),
             parked: None,
             so_far: None,
+            portions: Portions::None,
         }
     }
 

@@ -5,6 +5,7 @@ use longhaul_references::{Path, PlannedCall, Resolved};
 use longhaul_sdk::{Reconciled, Step, ToolEffect, spec::Launch};
 use longhaul_store::history::journal::Hash;
 use longhaul_telemetry::metrics;
+use longhaul_tools::HostTool;
 use serde_json::Value;
 
 use super::{
@@ -91,7 +92,8 @@ impl Tick<'_> {
         self.journal.writer.open_call(key, &taken.call);
         let recalled = self.journal.recall(&key)?;
         let mut fate = None;
-        let planned = self.check(index, is_unfinished, is_output).and_then(|()| self.agent.tool_list.read(&taken.call));
+        let admitted = self.check(index, is_unfinished, is_output).and_then(|()| self.check_count(&taken.call.name));
+        let planned = admitted.and_then(|()| self.agent.tool_list.read(&taken.call));
         let is_detached = planned.as_ref().is_ok_and(PlannedCall::is_detached);
         match recalled {
             Recalled::Answered(answered) => {
@@ -161,6 +163,31 @@ impl Tick<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Refuses a call beyond the number that the run may make. Calls count in the order of the replies, so that a
+    /// resume refuses the same ones.
+    fn check_count(&self, tool: &str) -> Result<(), CallError> {
+        let Some(max) = self.agent.profile.max_tool_calls() else { return Ok(()) };
+        if !self.is_counted(tool) || self.journal.counted_calls.saturating_add(self.counted_calls()) < max {
+            return Ok(());
+        }
+        let message =
+            format!("the run may make {max} calls of tools, and they are used up; this one did not run: answer now");
+        Err(CallError::new(CallErrorKind::Structural, message))
+    }
+
+    /// Number of the reply's calls so far that count against the run's limit.
+    pub(super) fn counted_calls(&self) -> u32 {
+        let counted = self.calls.iter().filter(|taken| self.is_counted(&taken.call.name)).count();
+        u32::try_from(counted).unwrap_or(u32::MAX)
+    }
+
+    /// True for a tool whose calls neither the caller runs nor the caller answers.
+    fn is_counted(&self, tool: &str) -> bool {
+        let toolbox = &self.agent.toolbox;
+        let is_caller = toolbox.caller_tool(tool).is_some() || toolbox.host(tool) == Some(HostTool::AskCaller);
+        toolbox.parameters(tool).is_some() && !is_caller
     }
 
     /// Reconciles a call that may have had its effect before a worker died, by asking its tool. The call runs again

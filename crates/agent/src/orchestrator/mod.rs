@@ -394,6 +394,7 @@ impl<'a> Tick<'a> {
     /// # Errors
     /// An interrupt, also when a call waits, or the failure that ends the attempt.
     pub(crate) fn close(self) -> Step<Option<String>> {
+        let counted = self.counted_calls();
         let Self { agent, journal, calls, output, ending, .. } = self;
         if let Some(ending) = ending {
             return Err(ending);
@@ -401,6 +402,7 @@ impl<'a> Tick<'a> {
         if journal.writer.parked().is_some() {
             return Err(Interrupt::Waiting.into());
         }
+        journal.counted_calls = journal.counted_calls.saturating_add(counted);
         journal.note_conflicts();
         journal.collect_detached(agent)?;
         let (taken, answers): (Vec<_>, Vec<Option<Answered>>) =

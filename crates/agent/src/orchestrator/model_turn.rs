@@ -98,7 +98,7 @@ impl Tick<'_> {
                 Some(ran) = self.running.next(), if !self.running.is_empty() => {
                     Box::pin(self.ended(vec![ran])).await?;
                 }
-                Some(()) = OptionFuture::from(tells) => self.tell(),
+                Some(()) = OptionFuture::from(tells) => Box::pin(self.tell()).await?,
             }
         };
         Box::pin(self.came_to(ended, heard)).await
@@ -110,16 +110,21 @@ impl Tick<'_> {
         if let Some(asked) = self.asked.as_mut() {
             call = asked.hear(event);
         }
-        self.tell();
-        let Some(call) = call else { return Ok(()) };
+        self.tell().await?;
+        let Some(call) = call.filter(|_| !self.agent.profile.is_single_call()) else { return Ok(()) };
         let streamed = self.take(call, false).await?;
         self.on(VecDeque::from([streamed])).await
     }
 
-    fn tell(&mut self) {
-        if let Some(asked) = self.asked.as_mut() {
-            self.journal.writer.tell(asked);
+    /// Tells what the model has written. The reply is not read while its text is committed: the connection holds what
+    /// arrives meanwhile.
+    async fn tell(&mut self) -> Step<()> {
+        let Some(asked) = self.asked.as_mut() else { return Ok(()) };
+        if self.agent.profile.records_text() {
+            return self.journal.writer.record_text(asked).await;
         }
+        self.journal.writer.tell(asked);
+        Ok(())
     }
 
     /// Handles the end of the model request: a reply or an error.
@@ -140,6 +145,11 @@ impl Tick<'_> {
                 // `asked` ends with this function, and with it the span of the model call: the calls of the reply
                 // are its siblings.
                 let turn = self.journal.record_turn(self.agent, &asked, reply).await?;
+                self.is_unrecorded = true;
+                Ok(Requested::Reply(turn))
+            }
+            Err(error) if self.agent.profile.is_single_call() && matches!(error.root(), ModelError::Empty) => {
+                let turn = self.journal.record_turn(self.agent, &asked, ModelReply::empty()).await?;
                 self.is_unrecorded = true;
                 Ok(Requested::Reply(turn))
             }

@@ -9,15 +9,17 @@ use longhaul_config::{McpConfig, RefusedServer};
 use longhaul_domain::{RetryPolicy, requirements::LOAD_SKILL};
 use longhaul_sdk::{
     AgentConfig, AgentConfigProvider, ConfigType, Failure, FailureCode,
-    spec::{AgentOverrides, OutputMode, SubAgentGrant},
+    spec::{OutputMode, SubAgentGrant},
 };
 use longhaul_store::{catalogue::definitions::PinnedVersions, executions::claims::Claimed};
 use longhaul_tools::{AllowedNetworks, Toolbox};
 use serde_json::Value;
 
 use super::{
+    differences::Differences,
     profile::Own,
     tool_list::{Offer, PinnedTools, Task, ToolList},
+    wire::OverWire,
 };
 use crate::{
     Agent,
@@ -31,7 +33,7 @@ use crate::{
 /// # Errors
 /// `invalid_definition`, or `tool_unreachable` if an MCP server that must be asked does not answer.
 pub async fn prepare(
-    claimed: &Claimed,
+    (claimed, differences): (&Claimed, Differences),
     pinned: &PinnedVersions,
     input: &Value,
     recorded: Option<PinnedTools>,
@@ -47,10 +49,14 @@ pub async fn prepare(
     let place = Place { depth: claimed.depth, granted: Vec::new() };
     let is_shared = claimed.overrides.is_none() && claimed.depth == 0;
     if !is_shared || config.instances.is_some() || !config.mcp_servers.is_empty() {
-        let mut overrides = overrides(claimed.overrides.as_deref())?;
+        let Differences { mut overrides, wire } = differences;
         let granted = overrides.sub_agent.take().map(|grant| grant.tools).unwrap_or_default();
         let place = Place { granted, ..place };
-        return make((config.with(overrides), place), pinned, input, recorded, deps).await.map(Arc::new);
+        let mut agent = make((config.with(overrides), place), pinned, input, recorded, deps).await?;
+        if let Some(wire) = wire {
+            agent.profile = Box::new(OverWire(wire));
+        }
+        return Ok(Arc::new(agent));
     }
     let key = (claimed.definition_version_id, claimed.agent_version_id, kind);
     let agent = match deps.agents.get(&key) {
@@ -126,17 +132,6 @@ async fn make(
         policy,
         native_output_schema,
         retry,
-    })
-}
-
-/// Parses the settings that the execution overrides.
-///
-/// # Errors
-/// The stored settings cannot be read.
-pub fn overrides(stored: Option<&str>) -> Result<AgentOverrides, Failure> {
-    let Some(stored) = stored else { return Ok(AgentOverrides::default()) };
-    serde_json::from_str(stored).map_err(|error| {
-        Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored overrides cannot be read: {error}"))
     })
 }
 

@@ -4,6 +4,8 @@
 pub mod agent;
 pub(crate) mod cache;
 pub mod defaults;
+pub mod differences;
 pub mod profile;
 pub mod prompt;
 pub mod tool_list;
+pub mod wire;

@@ -7,7 +7,7 @@ use longhaul_domain::{
     CallError, TenantId, ToolCall,
     noted::{Noted, NotedCall, NotedModel},
 };
-use longhaul_llm::{Message, ModelError};
+use longhaul_llm::{Message, ModelError, ToolChoice};
 use longhaul_sdk::{Failure, Step};
 use serde_json::Value;
 
@@ -31,6 +31,31 @@ pub trait Profile: fmt::Debug + Send + Sync {
     /// The opening messages, if they are not the instructions and the task.
     fn opening(&self, _instructions: &str, _references: Option<&str>) -> Option<Vec<Message>> {
         None
+    }
+
+    /// Instructions that follow the agent's, before the task, if [`opening`](Self::opening) has none.
+    fn further_instructions(&self) -> Option<&str> {
+        None
+    }
+
+    /// The tools that the model may or must call in a turn, counted from 1, that is not the last one.
+    fn tool_choice(&self, _turn: u32) -> ToolChoice<'_> {
+        ToolChoice::Auto
+    }
+
+    /// Most calls of tools that workers run; each further one is refused.
+    fn max_tool_calls(&self) -> Option<u32> {
+        None
+    }
+
+    /// True if the text of replies is recorded in portions while the model writes it.
+    fn records_text(&self) -> bool {
+        false
+    }
+
+    /// True if the run is one model call: its reply is the answer, even cut or empty, and no worker runs its calls.
+    fn is_single_call(&self) -> bool {
+        false
     }
 
     /// The model to pin with the prompt; and true if the pin must be committed before the first request.

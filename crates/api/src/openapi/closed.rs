@@ -136,12 +136,14 @@ pub(super) const PROJECT_PAUSE_REASONS: [&str; 2] = ["request", "gate"];
 pub(super) const PROVIDER_HEALTH_STATES: [&str; 3] = ["unknown", "up", "down"];
 
 /// A test compares these with the table in docs/reference/api.md.
-pub(super) const EVENT_KINDS: [&str; 36] = [
+pub(super) const EVENT_KINDS: [&str; 38] = [
     "submitted",
     "claimed",
     "retrieval",
     "status",
     "turn",
+    "text",
+    "text_void",
     "call",
     "provider_down",
     "fallback",

@@ -102,6 +102,22 @@ impl Store {
         Ok(event.fetch_optional(&self.pool).await?)
     }
 
+    /// The turn whose text was the last that events told, unless that is void; `None` if there is none.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn told_turn(&self, id: ExecutionId) -> Result<Option<u32>, StoreError> {
+        let event = sqlx::query_as!(
+            Event,
+            "select seq, at, kind, data from events where execution_id = $1 and kind in ('text', 'text_void') \
+             order by seq desc limit 1",
+            id.0,
+        );
+        let last = event.fetch_optional(&self.pool).await?.filter(|event| event.kind == "text");
+        let turn = last.and_then(|event| event.data?.get("turn")?.as_u64());
+        Ok(turn.and_then(|turn| u32::try_from(turn).ok()))
+    }
+
     /// Steps of the results that were recorded before their turn, whose event is number `turn`: of calls that ended
     /// while the reply streamed.
     ///

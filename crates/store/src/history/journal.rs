@@ -121,7 +121,7 @@ pub struct JournalStep {
 pub struct NewEvent {
     /// Kind, one of docs/reference/api.md.
     pub kind: &'static str,
-    /// Facts; never prompts, completions or arguments.
+    /// Facts; never prompts or arguments, and no completions but portions of text (kind `text`).
     pub data: Value,
 }
 
@@ -154,7 +154,9 @@ impl JournalWrite {
     /// Approximate bytes in a statement.
     pub(crate) fn bytes(&self) -> usize {
         let appended = |step: &JournalStep| step.appends.iter().map(|bytes| bytes.len()).sum::<usize>();
-        self.steps.iter().map(|step| step.body.len() + appended(step)).sum()
+        let steps = self.steps.iter().map(|step| step.body.len() + appended(step)).sum::<usize>();
+        let text = |event: &NewEvent| event.data.get("text").and_then(Value::as_str).map_or(0, str::len);
+        steps + self.events.iter().map(text).sum::<usize>()
     }
 
     fn tokens(&self, of: fn(&StepUsage) -> Option<i32>) -> i64 {

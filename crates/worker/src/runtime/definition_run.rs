@@ -11,8 +11,9 @@ use longhaul_agent::{
     conversation::JournaledConversation,
     journal::Journal,
     prepare::{
-        agent::{overrides, prepare, refuse_servers},
+        agent::{prepare, refuse_servers},
         defaults::with_defaults,
+        differences::Differences,
         prompt::render,
         tool_list::PinnedTools,
     },
@@ -40,7 +41,7 @@ use crate::{
     agent_definition::AgentDirectly,
     contract,
     deps::{AttemptDeps, Deps},
-    memory_update,
+    memory_update, model_call,
 };
 
 /// Start-up time of MCP servers above which observers get an event.
@@ -56,7 +57,9 @@ pub(super) async fn run_definition(
     if pinned.definition.key == MEMORY_DEFINITION {
         return Box::pin(update_memory(claimed, pinned, attempt, deps)).await;
     }
-    Box::pin(run_with(claimed, pinned, attempt, deps, None)).await
+    let differences = Differences::read(claimed.overrides.as_deref())?;
+    let pinned = model_call::with_schema(pinned, &differences);
+    Box::pin(run_with((claimed, differences), &pinned, attempt, deps, None)).await
 }
 
 /// Takes what a memory update is for, and runs its definition over that.
@@ -70,6 +73,7 @@ async fn update_memory(
         return Ok(ExecutionResult::Success { output: memory_update::nothing() });
     };
     let pinned = memory_update::without_task(pinned);
+    let claimed = (claimed, Differences::read(claimed.overrides.as_deref())?);
     let result = Box::pin(run_with(claimed, &pinned, attempt, deps, Some(exchanges))).await;
     if let Ok(ExecutionResult::Success { output }) = &result {
         memory_update::store(&attempt.journal, output, &deps.shared).await?;
@@ -79,7 +83,7 @@ async fn update_memory(
 
 /// Runs the definition with `message` as its first message, or that of its prompt.
 async fn run_with(
-    claimed: &Claimed,
+    (claimed, differences): (&Claimed, Differences),
     pinned: &PinnedVersions,
     attempt: &mut Attempt,
     deps: &AttemptDeps,
@@ -90,7 +94,7 @@ async fn run_with(
         Failure::permanent(FailureCode::INTERNAL_ERROR, format!("the stored input is not JSON: {error}"))
     })?;
     let input = with_defaults(&pinned.definition.input_schema, Arc::clone(&sent))?;
-    let agent = started(claimed, pinned, &input, &mut attempt.journal, shared).await?;
+    let agent = started((claimed, differences), pinned, &input, &mut attempt.journal, shared).await?;
     if let Some(output) = agent.profile.output_at_once() {
         return Ok(ExecutionResult::Success { output });
     }
@@ -120,24 +124,36 @@ async fn run_with(
         agent.opening(system, references, task).await
     });
     Box::pin(open).await?;
-    let (definition, validators) = runner(pinned, deps)?;
     // A child's end waits for its parent's row: its last turn must not wait with it.
+    let has_parent = claimed.depth > 0;
+    Box::pin(answered((pinned, has_parent), &agent, &input, attempt, deps)).await
+}
+
+/// Runs the definition over the open conversation.
+async fn answered(
+    (pinned, has_parent): (&PinnedVersions, bool),
+    agent: &Agent,
+    input: &Value,
+    attempt: &mut Attempt,
+    deps: &AttemptDeps,
+) -> Step<ExecutionResult> {
+    let (definition, validators) = runner(pinned, deps)?;
     let is_built_in =
         pinned.definition.runner == Runner::Declarative && validators.iter().all(|v| is_built_in(v.name()));
-    attempt.journal.ends_in_one_commit = is_built_in && claimed.depth == 0;
-    let mut conversation = JournaledConversation {
-        agent: &agent,
-        attempt,
-        input: &input,
-        output_schema: pinned.definition.output_schema.as_ref(),
+    attempt.journal.ends_in_one_commit = is_built_in && !has_parent;
+    let output_schema = pinned.definition.output_schema.as_ref();
+    let mut conversation = JournaledConversation { agent, attempt, input, output_schema };
+    let result = if agent.profile.is_single_call() {
+        model_call::run(&mut conversation).await
+    } else {
+        definition.run(&pinned.definition, &validators, input, &mut conversation).await
     };
-    let result = definition.run(&pinned.definition, &validators, &input, &mut conversation).await;
     if result.is_ok() {
         let journal = &mut attempt.journal;
         journal.replay.note_unread(&mut journal.writer);
     }
     // Accepted detached calls end before the lease does, whatever the result.
-    Box::pin(attempt.journal.join_detached(&agent)).await?;
+    Box::pin(attempt.journal.join_detached(agent)).await?;
     result
 }
 
@@ -157,7 +173,7 @@ async fn message_of_parts(claimed: &Claimed, input: &Value, shared: &Deps) -> Re
 
 /// Prepares the agent. Observers get an event if its MCP servers start slowly.
 async fn started(
-    claimed: &Claimed,
+    claimed: (&Claimed, Differences),
     pinned: &PinnedVersions,
     input: &Value,
     journal: &mut Journal,
@@ -182,9 +198,9 @@ async fn started(
     Ok(agent)
 }
 
-/// The agent of a contract run, or of any other execution.
+/// The agent of a contract run, of a model call, or of any other execution.
 async fn prepared(
-    claimed: &Claimed,
+    (claimed, differences): (&Claimed, Differences),
     pinned: &PinnedVersions,
     input: &Value,
     recorded: Option<PinnedTools>,
@@ -192,13 +208,15 @@ async fn prepared(
 ) -> Result<Arc<Agent>, Failure> {
     if claimed.overrides.is_some() {
         refuse_servers(pinned, &shared.agent.tool_servers)?;
-        let overrides = overrides(claimed.overrides.as_deref())?;
-        if let Some(run) = contract::run_of(&overrides)? {
-            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition).with(overrides);
+        if let Some(run) = contract::run_of(&differences.overrides)? {
+            let config = pinned.agent.config(ConfigType::AgenticExecutionDefinition).with(differences.overrides);
             return contract::prepare(config, run, input, recorded, shared).await.map(Arc::new);
         }
     }
-    prepare(claimed, pinned, input, recorded, &shared.agent).await
+    if model_call::is_one(pinned) {
+        return model_call::prepare(pinned, differences, &shared.agent);
+    }
+    prepare((claimed, differences), pinned, input, recorded, &shared.agent).await
 }
 
 type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
@@ -207,7 +225,9 @@ type Running = (Arc<dyn AnyDefinition>, Vec<Arc<dyn Validator>>);
 fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failure> {
     let (spec, registry) = (&pinned.definition, &deps.shared.validators);
     match spec.runner {
-        Runner::Declarative if spec.key == AGENT_DEFINITION => Ok((Arc::new(AgentDirectly), Vec::new())),
+        Runner::Declarative if spec.key == AGENT_DEFINITION && spec.output_schema.is_none() => {
+            Ok((Arc::new(AgentDirectly), Vec::new()))
+        }
         Runner::Declarative => Ok((Arc::new(Declarative), effective_validators(spec, registry)?)),
         Runner::Rust => {
             let registered = deps.shared.definitions.get(&spec.key).ok_or_else(|| {
