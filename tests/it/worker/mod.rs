@@ -26,3 +26,4 @@ mod trace;
 mod trace_trees;
 pub(crate) mod typed;
 mod validator_loop;
+mod wires;
