@@ -136,8 +136,7 @@ pub enum OutputMode {
     /// A call of the tool `submit_output`, whose arguments have the schema.
     #[default]
     Tool,
-    /// Text for which the provider itself enforces the schema. OpenAI-compatible servers only; others are asked for
-    /// plain text.
+    /// Text for which the provider itself enforces the schema, if it can.
     Native,
     /// Plain text.
     Text,

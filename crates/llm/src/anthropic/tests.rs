@@ -109,6 +109,12 @@ fn parameters_have_their_own_names() {
     assert_eq!(sent["tool_choice"], json!({ "type": "tool", "name": "a" }));
     assert_eq!(sent["tools"][0], json!({ "name": "a", "description": "does a", "input_schema": tool("a").parameters }));
 
+    let schema = json!({ "type": "object" });
+    let structured = ModelRequest { output_schema: Some(&schema), ..request };
+    let sent: Value = serde_json::from_slice(&wire::request_body(&structured, "m").unwrap()).unwrap();
+    let format = json!({ "type": "json_schema", "schema": schema });
+    assert_eq!(sent["output_config"], json!({ "effort": "low", "format": format }));
+
     let unnamed = wire::request_body(&request, "").unwrap_err();
     assert_eq!(unnamed.class(), FailureClass::Permanent);
 }

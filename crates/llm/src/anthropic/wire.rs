@@ -2,7 +2,7 @@
 //! reply.
 
 use longhaul_sdk::{ToolSpec, spec::Effort};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     breakpoints,
@@ -72,17 +72,25 @@ fn fields(request: &ModelRequest<'_>, model: &str) -> Result<Body, ModelError> {
         body.set("stream", &true)?;
     }
     body.set_some("temperature", spec.temperature.as_ref())?;
-    let effort = spec.effort.map(|effort| match effort {
-        Effort::Low => json!({ "effort": "low" }),
-        Effort::Medium => json!({ "effort": "medium" }),
-        Effort::High => json!({ "effort": "high" }),
-    });
-    body.set_some("output_config", effort.as_ref())?;
+    body.set_some("output_config", output_config(request).as_ref())?;
     body.merge(&spec.extra, &RESERVED)?;
     if spec.extra.contains_key("max_tokens") {
         body.set_some("max_tokens", request.max_output_tokens.as_ref())?;
     }
     Ok(body)
+}
+
+/// Effort and form of the answer; `None` if the request sets neither.
+fn output_config(request: &ModelRequest<'_>) -> Option<Map<String, Value>> {
+    let effort = request.model.effort.map(|effort| match effort {
+        Effort::Low => json!("low"),
+        Effort::Medium => json!("medium"),
+        Effort::High => json!("high"),
+    });
+    let format = request.output_schema.map(|schema| json!({ "type": "json_schema", "schema": schema }));
+    let members = [("effort", effort), ("format", format)].into_iter();
+    let set: Map<_, _> = members.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    (!set.is_empty()).then_some(set)
 }
 
 /// Serialises a request that counts the prompt tokens of `request`.
