@@ -182,16 +182,16 @@ impl Writer {
         asked.told = (asked.text.len(), Some(Instant::now()));
     }
 
-    /// Name of the conversation for prompt caches: its session, or the root of its tree.
-    fn cache_key(&self) -> String {
-        self.scope.session.map_or_else(|| self.scope.root.to_string(), |session| session.to_string())
-    }
-
     /// The part of a turn's prompt that other prompts begin with. A conversation without a session and tools usually
     /// ends with its first reply; writing it to a cache costs more than sending it.
     fn cache_span(&self, agent: &Agent) -> CacheSpan {
+        // The tools of a single call are its client's, which goes on with the conversation by another call.
+        let has_tools = match agent.profile.is_single_call() {
+            true => !agent.tool_list.shown(Offer::All).is_empty(),
+            false => !agent.toolbox.specs().is_empty(),
+        };
         match self.scope.session {
-            None if self.turns == 1 && agent.toolbox.specs().is_empty() => CacheSpan::Instructions,
+            None if self.turns == 1 && !has_tools => CacheSpan::Instructions,
             None | Some(_) => CacheSpan::Conversation,
         }
     }
@@ -327,6 +327,23 @@ impl Journal {
         Ok(asked)
     }
 
+    /// Name of the conversation for prompt caches: its session, or the root of its tree. The conversation of a single
+    /// call is held by its client; its calls have the tools and the messages through the first after the instructions
+    /// in common.
+    fn cache_key(&self, agent: &Agent) -> String {
+        let scope = &self.writer.scope;
+        if !agent.profile.is_single_call() {
+            return scope.session.map_or_else(|| scope.root.to_string(), |session| session.to_string());
+        }
+        let all = self.transcript.messages.all();
+        let instructions = all.iter().take_while(|message| matches!(***message, Message::System { .. })).count();
+        let opening: Vec<Vec<u8>> =
+            all.iter().take(instructions + 1).map(|message| message.to_bytes().unwrap_or_default()).collect();
+        let tools = agent.tool_list.shown_bytes(Offer::All);
+        let parts = [b"conversation", &scope.tenant.0.as_bytes()[..], tools].into_iter();
+        hex::encode(hash_parts(&parts.chain(opening.iter().map(Vec::as_slice)).collect::<Vec<_>>()))
+    }
+
     /// Makes the model call. The future borrows nothing of the journal, which records while the reply streams;
     /// stream events go to `sink`, bounded by the reply's size cap.
     pub fn request<'a>(
@@ -336,7 +353,7 @@ impl Journal {
         sink: UnboundedSender<ReplyEvent>,
     ) -> impl Future<Output = Result<ModelReply, ModelError>> + Send + use<'a> {
         let (idempotency_key, limit) = (self.writer.request_key(asked), asked.limit);
-        let (cache_key, span) = (self.writer.cache_key(), self.writer.cache_span(agent));
+        let (cache_key, span) = (self.cache_key(agent), self.writer.cache_span(agent));
         let messages: Vec<Arc<Message>> = self.transcript.messages.all().to_vec();
         let (offer, call, route) = (asked.offer, asked.call.clone(), &agent.routes[asked.route]);
         let (files, tenant) = (asked.files.clone(), self.writer.scope.tenant);
