@@ -86,8 +86,8 @@ pub struct PendingTurn {
     pub(super) text: String,
     /// Bytes of the text that followers were sent, and when.
     pub(super) told: (usize, Option<Instant>),
-    /// True if that text is recorded.
-    is_recorded: bool,
+    /// True if that text is recorded in portions.
+    records_text: bool,
     /// Calls received so far with complete arguments.
     pub(super) calls: Vec<ToolCall>,
     /// Number of those calls in the record.
@@ -117,7 +117,7 @@ impl PendingTurn {
             said,
             text: String::new(),
             told: (0, None),
-            is_recorded: false,
+            records_text: false,
             calls: Vec::new(),
             recorded: 0,
             seq: None,
@@ -134,7 +134,7 @@ impl PendingTurn {
     pub(crate) fn hear(&mut self, event: ReplyEvent) -> Option<ToolCall> {
         match event {
             ReplyEvent::TextDelta(text) => {
-                self.text.push_str(&if self.is_recorded { storable(&text) } else { text });
+                self.text.push_str(&if self.records_text { storable(&text) } else { text });
                 None
             }
             ReplyEvent::Begun | ReplyEvent::CallStarted { .. } => None,
@@ -156,7 +156,7 @@ impl PendingTurn {
     /// Time at which followers get the text that came too early after the last piece.
     pub(crate) fn tell_at(&self) -> Option<Instant> {
         let (sent, at) = self.told;
-        let period = if self.is_recorded { RECORD_EVERY } else { TELL_EVERY };
+        let period = if self.records_text { RECORD_EVERY } else { TELL_EVERY };
         at.filter(|_| sent < self.text.len()).map(|at| at + period)
     }
 
@@ -317,8 +317,8 @@ impl Journal {
         self.writer.at(Point::BeforeTurn).await;
         let names = (route.model.provider(), route.model.model_name(&route.spec));
         let turn = PendingTurn::new(key, offer, said, call.route);
-        let is_recorded = agent.profile.records_text();
-        let asked = Box::new(PendingTurn { limit, files, span, call: Some(call), is_recorded, ..turn });
+        let records_text = agent.profile.records_text();
+        let asked = Box::new(PendingTurn { limit, files, span, call: Some(call), records_text, ..turn });
         if self.writer.scope.session.is_some() {
             // Followers may have text of an earlier attempt.
             self.writer.deps.publisher.void_reply(self.writer.id);
