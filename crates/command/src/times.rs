@@ -14,6 +14,16 @@ pub fn coming(text: &str) -> Result<DateTime<Utc>, String> {
     read(text, Local::now(), 1)
 }
 
+/// Whole seconds until a time that comes, at least 1.
+///
+/// # Errors
+/// The text is no time, or the time has passed.
+pub fn until(text: &str) -> Result<i64, String> {
+    let now = Local::now();
+    let seconds = (read(text, now, 1)? - now.to_utc()).num_seconds();
+    if seconds > 0 { Ok(seconds) } else { Err(format!("`{text}` has passed")) }
+}
+
 /// A time that was: `1d` is a day ago.
 ///
 /// # Errors
@@ -120,6 +130,8 @@ mod tests {
             let at = read(text, now, sign).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(at.format("%Y-%m-%dT%H:%M:%S").to_string(), expected, "{text}");
         }
+        assert_eq!(until("2h"), Ok(7_200));
+        assert!(until("0s").is_err() && until("2020-01-01").is_err());
         for wrong in ["", "soon", "2026-13-01", "25:00", "1y", "-1d", "tomorrow noon", "d", "99999999999999999d"] {
             assert!(read(wrong, now, 1).is_err(), "{wrong}");
         }
