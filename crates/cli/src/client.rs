@@ -174,6 +174,12 @@ impl Client {
         &self.url
     }
 
+    /// The API key.
+    #[must_use]
+    pub fn key(&self) -> &SecretString {
+        &self.key
+    }
+
     /// Builds an authenticated request for a path below the base URL.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url)).bearer_auth(self.key.expose_secret())

@@ -29,6 +29,9 @@ pub fn of_error(error: &anyhow::Error) -> Exit {
         if cause.is::<NotFoundError>() {
             return Exit::NotFound;
         }
+        if cause.is::<RefusedError>() {
+            return Exit::Refused;
+        }
         if cause.is::<ConfigError>() || cause.is::<SpecFileError>() || cause.is::<UsageError>() {
             return Exit::Usage;
         }
@@ -57,6 +60,11 @@ pub fn described(error: &anyhow::Error) -> Value {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
+
+/// The state of an object forbids the command.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RefusedError(pub String);
 
 /// The named object does not exist.
 #[derive(Debug, thiserror::Error)]

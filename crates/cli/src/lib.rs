@@ -11,6 +11,7 @@ mod json_input;
 pub mod known_names;
 mod located_yaml;
 mod open_files;
+pub mod program;
 pub mod progress;
 mod skill_folder;
 pub mod spec_file_error;

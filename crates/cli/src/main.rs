@@ -14,8 +14,8 @@ use longhaul_cli::{
     commands::{
         accounts, api, apply, approvals, audit, cancel, catalogue, chat, compare, completions, config_check, demo, dev,
         doctor, erase, files, fork, get, ingest, keys, ledger, limits, list, mcp_catalogue, migrate, openapi, overview,
-        project, providers, prune, quarantine, questions, retry, schedule, schema, search, skills, steps, submit,
-        tool_results, top_up, usage, watch, webhook, whoami, why, with_servers, worker, workers,
+        project, providers, prune, quarantine, questions, retry, run as durable_run, runs, schedule, schema, search,
+        skills, steps, submit, tool_results, top_up, usage, watch, webhook, whoami, why, with_servers, worker, workers,
     },
     exit,
 };
@@ -59,6 +59,8 @@ enum Command {
     Ingest(ingest::IngestArgs),
     List(list::ListArgs),
     Watch(watch::WatchArgs),
+    Run(durable_run::RunArgs),
+    Runs(runs::RunsArgs),
     Cancel(cancel::CancelArgs),
     Chat(chat::ChatArgs),
     Definitions(catalogue::DefinitionsArgs),
@@ -174,6 +176,8 @@ fn dispatch(command: Command, context: &Context) -> anyhow::Result<Exit> {
         Command::Ingest(args) => run::plain(ingest::run(args, context)),
         Command::List(args) => run::plain(list::run(args, context)),
         Command::Watch(args) => run::plain(watch::run(args, context)),
+        Command::Run(args) => run::plain(durable_run::run(args, context)),
+        Command::Runs(args) => run::plain(runs::run(args, context)),
         Command::Cancel(args) => run::plain(cancel::run(args, context)),
         Command::Chat(args) => run::plain(chat::run(args, context)),
         Command::Definitions(args) => run::plain(catalogue::definitions(args, context)),

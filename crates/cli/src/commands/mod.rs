@@ -37,6 +37,8 @@ pub mod prune;
 pub mod quarantine;
 pub mod questions;
 pub mod retry;
+pub mod run;
+pub mod runs;
 #[cfg(target_os = "linux")]
 pub mod sandbox;
 pub mod schedule;
