@@ -23,7 +23,8 @@ fn ends_a_command(word: &str) -> bool {
 fn arguments(words: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for word in words {
-        if SEPARATORS.contains(word) || word.starts_with(['#', '>']) {
+        // Behind `--` is another program.
+        if SEPARATORS.contains(word) || *word == "--" || word.starts_with(['#', '>']) {
             break;
         }
         let argument = word.trim_end_matches(')');
@@ -74,5 +75,6 @@ fn commands_are_found_in_lines_of_shell() {
     let line = "A=$(longhaul keys list --org 'a b') longhaul get X | jq . && helm install longhaul . # longhaul no";
     assert_eq!(commands(line), [vec!["keys", "list", "--org", "a b"], vec!["get", "X"]]);
     assert_eq!(commands("kubectl exec api -- longhaul migrate >log"), [["migrate"]]);
+    assert_eq!(commands("longhaul run --key k -- python agent.py"), [["run", "--key", "k"]]);
     assert_eq!(commands("docker build -t longhaul ."), Vec::<Vec<String>>::new());
 }
