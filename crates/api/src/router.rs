@@ -17,8 +17,8 @@ use crate::{
     kept_answers, middleware, oidc_session, page_session,
     routes::{
         accounts, audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health,
-        human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, schedules,
-        sessions, skills, usage, webhooks, whoami, workers,
+        human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, runs,
+        schedules, sessions, skills, usage, webhooks, whoami, workers,
     },
     state::ApiState,
     unread_body,
@@ -65,6 +65,13 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(sessions::end::interrupt))
         .routes(routes!(sessions::end::end))
         .routes(routes!(sessions::chat::chat))
+        // durable runs
+        .routes(routes!(runs::create::create, runs::read::list))
+        .routes(routes!(runs::read::get))
+        .routes(routes!(runs::calls::list))
+        .routes(routes!(runs::budget::raise))
+        .routes(routes!(runs::end::end))
+        .routes(routes!(runs::end::cancel))
         // schedules
         .routes(routes!(schedules::create::create, schedules::read::list))
         .routes(routes!(schedules::read::get, schedules::replace::replace, schedules::remove::remove))

@@ -73,6 +73,10 @@ impl Service {
         self.created("/v1/schedules", body).await
     }
 
+    async fn run(&self) -> String {
+        self.created("/v1/runs", json!({ "key": "r", "budget": { "max_tokens": 1_000 } })).await
+    }
+
     async fn session(&self) -> String {
         self.created("/v1/sessions", json!({ "agent": "clerk", "budget": { "max_tokens": 1_000 } })).await
     }
@@ -124,6 +128,10 @@ impl Service {
             "/v1/sessions/{id}/messages" => (at(&self.session().await), json!({ "message": "hello" })),
             "/v1/sessions/{id}/budget" => (at(&self.session().await), json!({ "max_tokens": 2_000 })),
             "/v1/sessions/{id}/interrupt" | "/v1/sessions/{id}/end" => (at(&self.session().await), json!({})),
+            "/v1/runs" => here(json!({ "key": "r" })),
+            "/v1/runs/{key}/budget" => (at(&self.run().await), json!({ "max_tokens": 2_000 })),
+            "/v1/runs/{key}/end" => (at(&self.run().await), json!({ "status": "finished" })),
+            "/v1/runs/{key}/cancel" => (at(&self.run().await), json!({})),
             "/v1/schedules" => {
                 here(json!({ "key": "s", "agent": "clerk", "input": { "prompt": "hi" }, "interval_seconds": 60 }))
             }

@@ -146,7 +146,8 @@ const EXECUTIONS: &str = r#"
 const OTHER_ROWS: &str = r#"
     insert into human_requests (id, execution_id, tenant_id, agent_key, kind, call_key, round, call_id, tool, arguments,
         shown, hash, allow_self, requested_at, expires_at, state, decided_at)
-    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '\x007b7d', '{}', sha256('a'), false, at, at,
+    select id, id, tenant, 'clerk', 'approval', sha256('a'), 0, 'call', 'pay', '\x007b7d', '{}', sha256('a'), false, at,
+        at,
         'expired', at
     from old;
     insert into projects (id, tenant_id, name, goal, agent_key, execution_strategy, max_parallel_tasks, needs_approval,
@@ -362,7 +363,8 @@ async fn deliveries_are_listed_by_each_state() {
          select '00000000-0000-0000-0000-000000000001', id, 'https://example.com', '{}', now() from tenants;
          insert into webhook_deliveries (id, endpoint_id, type, occurred_at, expires_at, next_at, delivered_at)
          select gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 'execution.finished', now(), now(), n, d
-         from (values (null::timestamptz, null::timestamptz), (null, now()), (now(), null), (now(), now())) as v (n, d)",
+         from (values (null::timestamptz, null::timestamptz), (null, now()), (now(), null), (now(), now())) \
+             as v (n, d)",
     )
     .execute(world.pool())
     .await

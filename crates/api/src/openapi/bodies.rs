@@ -30,6 +30,7 @@ use crate::routes::{
     },
     providers::ResetBody,
     quarantine::release::ReleaseBody,
+    runs::{create::RunBody, end::RunEndBody},
     sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
     webhooks::{RedeliverBody, RotateBody, WebhookBody},
 };
@@ -58,6 +59,8 @@ pub(super) fn requests() -> Map<String, Value> {
     generator.subschema_for::<PlanBody>();
     generator.subschema_for::<ApproveBody>();
     generator.subschema_for::<CancelBody>();
+    generator.subschema_for::<RunBody>();
+    generator.subschema_for::<RunEndBody>();
     generator.subschema_for::<SessionBody>();
     generator.subschema_for::<MessageBody>();
     generator.subschema_for::<ScheduleSpec>();

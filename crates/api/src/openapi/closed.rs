@@ -82,6 +82,8 @@ closed_sets! {
     ProjectPauseReason: PROJECT_PAUSE_REASONS;
     /// Status of a task.
     TaskStatus: domain::TaskStatus::ALL;
+    /// Status of a durable run.
+    RunStatus: domain::RunStatus::ALL;
     /// Reason for the pause of a schedule.
     SchedulePauseReason: schedules::PauseReason::ALL;
     /// Cause of a firing.

@@ -40,12 +40,12 @@ const CONFLICT: &str = "The request conflicts with the stored state";
 const LIMIT: &str = "A limit of the tenant is reached; try again later";
 
 /// Errors of single operations: status, code, operations.
-pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 32] = [
+pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 33] = [
     (409, "execution_is_terminal", &["cancelExecution", "raiseBudget"]),
     (409, "execution_not_failed", &["retryExecution"]),
     (409, "execution_erased", &["retryExecution", "forkExecution"]),
     (409, "execution_not_ended", &["eraseExecution", "deleteProject"]),
-    (409, "no_budget", &["raiseBudget", "raiseSessionBudget", "raiseProjectBudget"]),
+    (409, "no_budget", &["raiseBudget", "raiseSessionBudget", "raiseProjectBudget", "raiseRunBudget"]),
     (409, "budget_of_schedule", &["raiseBudget"]),
     (409, "tool_results_refused", &["postToolResults"]),
     (409, "already_decided", &["decideApproval", "answerQuestion"]),
@@ -70,6 +70,7 @@ pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 32] = [
     (409, "plan_changed", &["approveProject", "putPlan"]),
     (409, "task_started", &["putPlan"]),
     (409, "task_not_failed", &["retryTask"]),
+    (409, "run_is_over", &["endRun", "cancelRun"]),
     (409, "schedule_exists", &["createSchedule"]),
     (409, "too_many_schedules", &["createSchedule"]),
     (409, "schedule_changed", &["replaceSchedule", "resumeSchedule", "runSchedule"]),

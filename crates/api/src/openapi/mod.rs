@@ -41,6 +41,7 @@ use crate::{
     tags(
         (name = "executions", description = "Requests to run a definition or an agent"),
         (name = "people", description = "Approvals and questions that executions wait for"),
+        (name = "runs", description = "Programs outside, whose model calls are recorded and paid once"),
         (name = "sessions", description = "Conversations with an agent"),
         (name = "projects", description = "Goals, and plans of tasks that depend on each other"),
         (name = "schedules", description = "Executions that start at each tick of a schedule"),

@@ -19,8 +19,8 @@ use crate::{
     routes::{
         channels::ChannelError, definitions::DefinitionError, executions::ExecutionError, files::FileError,
         human_requests::DecisionError, indexes::SearchError, keys::KeyError, limits::LimitError,
-        projects::ProjectError, quarantine::ReleaseError, schedules::ScheduleError, sessions::SessionError,
-        webhooks::WebhookError,
+        projects::ProjectError, quarantine::ReleaseError, runs::RunError, schedules::ScheduleError,
+        sessions::SessionError, webhooks::WebhookError,
     },
 };
 
@@ -337,6 +337,7 @@ fn error_codes_match_the_reference_table() {
         LimitError,
         ProjectError,
         ReleaseError,
+        RunError,
         ScheduleError,
         SearchError,
         SessionError,

@@ -20,6 +20,7 @@ pub(crate) mod platform;
 pub(crate) mod projects;
 pub(crate) mod providers;
 pub(crate) mod quarantine;
+pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod sessions;
 pub(crate) mod skills;
