@@ -22,6 +22,7 @@ mod providers;
 mod quarantine;
 mod refusals;
 mod retry;
+mod runs;
 mod shares;
 mod submit;
 mod usage;
