@@ -16,6 +16,8 @@ export const screens = (made) => [
   ["approval", `/approvals/${made.approval}`],
   ["questions", "/questions"],
   ["question", `/questions/${made.question}`],
+  ["runs", "/runs"],
+  ["run", "/runs/report-7"],
   ["sessions", "/sessions"],
   ["session", `/sessions/${made.session}`],
   ["projects", "/projects"],

@@ -301,6 +301,11 @@ export const seed = async (api, robot, folder) => {
   made.hostileSession = (await api.post("/v1/sessions", { agent: "hostile", metadata: { user: HOSTILE } })).id;
   await talk(made.hostileSession, HOSTILE);
 
+  // Durable runs: one open, one failed.
+  await api.post("/v1/runs", { key: "report-7", budget: { max_cost_usd: 5, max_model_calls: 200 } });
+  await api.post("/v1/runs", { key: "report-6" });
+  await api.post("/v1/runs/report-6/end", { status: "failed", note: HOSTILE });
+
   // Schedules: one well, one failing.
   await api.post("/v1/schedules", {
     key: "nightly",

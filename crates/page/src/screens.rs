@@ -150,6 +150,16 @@ pub(crate) const SCREENS: &[Screen] = &[
     },
     Screen { path: "/questions/{id}", template: "question.html", reads: &[read("q", "/v1/questions/{id}")] },
     Screen {
+        path: "/runs",
+        template: "runs.html",
+        reads: &[read("list", "/v1/runs?limit=50").passing(&["status", "cursor"])],
+    },
+    Screen {
+        path: "/runs/{key}",
+        template: "run.html",
+        reads: &[read("r", "/v1/runs/{key}"), read("calls", "/v1/runs/{key}/calls?limit=100").passing(&["cursor"])],
+    },
+    Screen {
         path: "/sessions",
         template: "sessions.html",
         reads: &[read("list", "/v1/sessions?limit=50").passing(&["before"]), AGENTS],

@@ -23,6 +23,7 @@ const SCREENS: &[&str] = &[
     "/new",
     "/approvals",
     "/questions",
+    "/runs",
     "/sessions",
     "/projects",
     "/schedules",
@@ -45,6 +46,8 @@ async fn every_screen_shows_its_heading() {
     let api = TestApi::start().await;
     let id = api.submit().await;
     let admin = api.caller("acme", Scope::ALL).await;
+    let run = json!({"key": "report-7", "budget": {"max_model_calls": 3}});
+    assert_eq!(admin.post("/v1/runs", &run).await.status, 201);
     let worker = TestWorker::start(&api.store).await;
     let visitor = Visitor::sign_in(&api, admin.key.as_deref().unwrap()).await;
     let of_one = [
@@ -53,6 +56,7 @@ async fn every_screen_shows_its_heading() {
         "/agents/clerk".into(),
         "/definitions/invoice".into(),
         "/providers".into(),
+        "/runs/report-7".into(),
         format!("/workers/{}", worker.id),
     ];
     for path in SCREENS.iter().map(|path| (*path).to_owned()).chain(of_one) {
