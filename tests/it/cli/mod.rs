@@ -12,13 +12,14 @@ mod newcomer;
 mod people;
 mod projects;
 mod quarantine;
+mod runs;
 mod schedule;
 mod skills;
 mod usage;
 mod webhook;
 mod workers;
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -49,6 +50,13 @@ struct CommandResult {
     err: String,
 }
 
+impl CommandResult {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
 impl Shell {
     async fn open(fleet: &mut Fleet) -> Self {
         let api = Api::start(fleet).await;
@@ -74,6 +82,13 @@ impl Shell {
 
     /// Runs a command with `input` as its standard input.
     async fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
+        let mut command = self.command(arguments, input);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        CommandResult::of(output)
+    }
+
+    /// A command that is not started yet.
+    fn command(&self, arguments: &[&str], input: &str) -> Command {
         std::fs::write(self.dir.path().join(".input"), input).unwrap();
         let mut command = Command::new(PROGRAM);
         command
@@ -84,9 +99,7 @@ impl Shell {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.dir.path().join(&self.folder))
             .stdin(Stdio::from(std::fs::File::open(self.dir.path().join(".input")).unwrap()));
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-        let text = |bytes| String::from_utf8(bytes).unwrap();
-        CommandResult { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+        command
     }
 
     /// Runs a command that must succeed, and returns its output.
