@@ -1,15 +1,13 @@
 //! Reads executions: one, or many by filter.
 //!
 //! A list takes the access path that its filters name, so that each is one backward scan of an index per tenant
-//! (core-rules 16). The statements are fixed; only the choice between them is made here. Filters that a path does
-//! not use are checked row by row.
-//!
-//! The file is long because each access path of the list is a statement of its own.
+//! (core-rules 16). Its statement is built of fixed parts, one for each filter that is set; values are bound. Filters
+//! that a path does not use are checked row by row.
 
 use chrono::{DateTime, Utc};
 use longhaul_sdk::Usd;
 use serde_json::{Value, value::RawValue};
-use sqlx::{AssertSqlSafe, Execute, SqlStr, postgres::PgArguments};
+use sqlx::{Encode, Postgres, QueryBuilder, Type};
 use uuid::Uuid;
 
 use crate::{
@@ -123,49 +121,55 @@ struct Row {
     failure_detail: Option<String>,
 }
 
-/// A checked statement with its arguments. Lists are planned for their values each time: one plan for all values
-/// would have to guess how many rows a filter leaves.
-struct Statement {
-    sql: SqlStr,
-    arguments: PgArguments,
-}
-
-/// Reads the executions of the CTE `page`, newest first, with the given body columns.
-macro_rules! page {
-    (($($page:tt)*), ($($bodies:tt)*), $($bind:expr),* $(,)?) => {{
-        let mut query = sqlx::query!(
-            "with page as (" + $($page)* + r#")
-            select
-                e.id, e.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key,
-                d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
-                e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
-                e.attempt as attempts, array[e.transient_retries, e.tool_error_retries, e.llm_error_retries] as retries,
-                e.turns, e.calls,
-                e.input_tokens, e.output_tokens, e.cached_tokens, e.cache_write_tokens, e.cost, e.uncosted_turns,
-                extract(epoch from e.active_time)::float8 as active_seconds,
-                e.created_at, e.started_at, e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of,
-                e.forked_from, e.forked_before, e.parent_id as parent, coalesce(e.root_id, e.id) as root, e.depth,
-                e.children, e.submitted_by, p.traceparent, e.worker_id, e.metadata, e.event_seq,
-            "# + $($bodies)* + r#"
-            from page
-            join executions e on e.id = page.id
-            join tenants t on t.id = e.tenant_id
-            left join execution_payloads p on p.execution_id = e.id
-            left join definition_versions d on d.id = e.definition_version_id
-            left join agent_versions a on a.id = e.agent_version_id
-            order by e.id desc
-            "#,
-            $($bind),*
-        );
-        let arguments = query.take_arguments().map_err(|error| StoreError::Corrupt(error.to_string()))?;
-        Statement { arguments: arguments.unwrap_or_default(), sql: query.sql() }
-    }};
-}
+/// Columns of the executions of a CTE `page`.
+const SUMMARIES: &str = "
+    select
+        e.id, e.tenant_id, t.org_id, nullif(t.group_id, '') as group_id, e.definition_key,
+        d.version as definition_version, e.agent_key, a.version as agent_version, e.queue, e.priority,
+        e.status::text as status, e.wait_reason, e.wait_until, e.failure_class, e.failure_code, p.failure_summary,
+        e.attempt as attempts, array[e.transient_retries, e.tool_error_retries, e.llm_error_retries] as retries,
+        e.turns, e.calls, e.input_tokens, e.output_tokens, e.cached_tokens, e.cache_write_tokens, e.cost,
+        e.uncosted_turns, extract(epoch from e.active_time)::float8 as active_seconds, e.created_at, e.started_at,
+        e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of, e.forked_from, e.forked_before,
+        e.parent_id as parent, coalesce(e.root_id, e.id) as root, e.depth, e.children, e.submitted_by, p.traceparent,
+        e.worker_id, e.metadata, e.event_seq";
+const BODIES: &str = ", p.input::text as input, p.output::text as output, p.failure_detail::text as failure_detail";
+/// Tables of those columns; the newest execution is first.
+const OF_PAGE: &str = "
+    from page
+    join executions e on e.id = page.id
+    join tenants t on t.id = e.tenant_id
+    left join execution_payloads p on p.execution_id = e.id
+    left join definition_versions d on d.id = e.definition_version_id
+    left join agent_versions a on a.id = e.agent_version_id
+    order by e.id desc";
+/// Failure codes of a tenant. They are few: each is one scan in the order of ids, where a scan over all of them would
+/// have to sort.
+const FAILURE_CODES: &str = "
+    cross join lateral (
+        with recursive codes as (
+            (
+                select f.failure_code from executions f
+                where f.tenant_id = t.tenant_id and f.status = 'FAILED'
+                order by f.failure_code limit 1
+            )
+            union all
+            select (
+                select f.failure_code from executions f
+                where f.tenant_id = t.tenant_id and f.status = 'FAILED' and f.failure_code > codes.failure_code
+                order by f.failure_code limit 1
+            )
+            from codes where codes.failure_code is not null
+        )
+        select codes.failure_code from codes where codes.failure_code is not null
+    ) c";
 
 /// Executions along the index of a list: a range of ids, and how many of them are examined after how many.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Window {
     path: AccessPath,
+    /// Conditions that the index answers.
+    along: ListFilter,
     ids: (Uuid, Uuid),
     examined: i64,
     skipped: i64,
@@ -174,125 +178,94 @@ struct Window {
 impl Window {
     /// The newest executions.
     fn first(filter: &ListFilter) -> Self {
-        Self { path: filter.access_path(), ids: filter.id_range(), examined: MAX_EXAMINED, skipped: 0 }
+        Self {
+            path: filter.access_path(),
+            along: filter.along_path(),
+            ids: filter.id_range(),
+            examined: MAX_EXAMINED,
+            skipped: 0,
+        }
+    }
+
+    /// Rows that the index needs beside the tenant `t`, the table that it is of, and conditions that name it.
+    fn access(&self) -> (&'static str, &'static str, &'static str) {
+        const OF_TENANT: &str = "executions e where e.tenant_id = t.tenant_id";
+        match self.path {
+            AccessPath::Tenant
+            | AccessPath::Children
+            | AccessPath::Tree
+            | AccessPath::Definition
+            | AccessPath::Agent
+            | AccessPath::Queue => ("", OF_TENANT, ""),
+            AccessPath::Metadata => ("", OF_TENANT, " and e.metadata <> '{}'"),
+            AccessPath::Parked => (
+                "",
+                "parked k join executions e on e.id = k.execution_id and e.wait_reason = k.wait_reason
+                where k.tenant_id = t.tenant_id and e.tenant_id = t.tenant_id",
+                "",
+            ),
+            AccessPath::Open => (
+                "cross join (values ('PENDING'::execution_status), ('IN_PROGRESS')) as s (status)",
+                OF_TENANT,
+                " and e.finished_at is null and e.status = s.status",
+            ),
+            AccessPath::Failed if self.along.failure_code.is_some() => ("", OF_TENANT, " and e.status = 'FAILED'"),
+            AccessPath::Failed => {
+                (FAILURE_CODES, OF_TENANT, " and e.status = 'FAILED' and e.failure_code = c.failure_code")
+            }
+        }
     }
 }
 
-/// The newest executions by tenant along one index. `sources` adds to the tenants whatever else the index needs,
-/// `joins` and `condition` name the index, the rest is checked row by row.
-macro_rules! newest {
-    (($($sources:tt)*), ($($joins:tt)*), ($($condition:tt)*), $list:expr, $tenants:expr) => {{
-        let (filter, Window { ids: (low, high), examined, skipped, .. }): (&ListFilter, Window) = $list;
-        page!(
-            (r#"
-            select picked.id
-            from (select id as tenant_id from tenants where $1::uuid[] is null or id = any($1)) t
-            "# + $($sources)* + r#"
-            cross join lateral (
-                select e.id
-                from (
-                    select e.*
-                    from executions e "# + $($joins)* + r#"
-                    where e.tenant_id = t.tenant_id and e.id >= $2 and e.id < $3
-                        and "# + $($condition)* + r#"
-                    order by e.id desc
-                    limit $16 offset $17
-                ) e
-                where ($5::text is null or e.status = $5::text::execution_status)
-                    and ($6::text is null or e.wait_reason = $6)
-                    and ($7::text is null or e.agent_key = $7)
-                    and ($8::text is null or e.definition_key = $8)
-                    and ($9::text is null or e.failure_code = $9)
-                    and ($10::text is null or e.queue = $10)
-                    and ($11::jsonb is null or e.metadata @> $11)
-                    and ($12::timestamptz is null or e.created_at >= $12)
-                    and ($13::timestamptz is null or e.created_at < $13)
-                    and ($14::uuid is null or e.parent_id = $14)
-                    and ($15::uuid is null or e.root_id = $15 or e.id = $15)
-                order by e.id desc
-                limit $4
-            ) picked
-            order by picked.id desc
-            limit $4
-            "#),
-            ("null::text as input, null::text as output, null::text as failure_detail"),
-            $tenants,
-            low,
-            high,
-            filter.limit,
-            filter.status.map(ExecutionStatus::as_str),
-            filter.wait_reason.map(WaitReason::as_str),
-            filter.agent,
-            filter.definition,
-            filter.failure_code,
-            filter.queue,
-            filter.metadata,
-            filter.created_after,
-            filter.created_before,
-            filter.parent.map(|id| id.0),
-            filter.root.map(|id| id.0),
-            examined,
-            skipped,
-        )
-    }};
+type Query = QueryBuilder<Postgres>;
+
+/// Adds a condition on a value, if there is one.
+fn narrow<T: for<'q> Encode<'q, Postgres> + Type<Postgres>>(query: &mut Query, condition: &str, value: Option<T>) {
+    if let Some(value) = value {
+        query.push(" and ").push(condition).push(" ").push_bind(value);
+    }
 }
 
-fn list_statement(reach: &TenantScope, filter: &ListFilter, window: Window) -> Result<Statement, StoreError> {
-    let tenants = reach.ids();
-    let tenants = tenants.as_deref() as Option<&[Uuid]>;
-    let list = (filter, window);
-    Ok(match window.path {
-        AccessPath::Tenant => newest!((""), (""), ("true"), list, tenants),
-        AccessPath::Children => newest!((""), (""), ("e.parent_id = $14"), list, tenants),
-        AccessPath::Tree => newest!((""), (""), ("(e.root_id = $15 or e.id = $15)"), list, tenants),
-        AccessPath::Definition => newest!((""), (""), ("e.definition_key = $8"), list, tenants),
-        AccessPath::Agent => newest!((""), (""), ("e.agent_key = $7"), list, tenants),
-        AccessPath::Queue => newest!((""), (""), ("e.queue = $10"), list, tenants),
-        AccessPath::Metadata => {
-            newest!((""), (""), ("e.metadata @> $11 and e.metadata <> '{}'"), list, tenants)
-        }
-        AccessPath::Parked => newest!(
-            (""),
-            ("join parked k on k.execution_id = e.id"),
-            ("k.tenant_id = t.tenant_id and k.wait_reason = $6 and k.execution_id >= $2 and k.execution_id < $3"),
-            list,
-            tenants
-        ),
-        AccessPath::Open => newest!(
-            ("cross join (values ('PENDING'::execution_status), ('IN_PROGRESS')) as s (status)"),
-            (""),
-            ("e.finished_at is null and e.status = s.status and ($5::text is null or s.status = $5::text::execution_status)"),
-            list,
-            tenants
-        ),
-        // Codes are few: each is one scan in the order of ids, where a scan over all of them would have to sort.
-        AccessPath::Failed => newest!(
-            (r#"
-            cross join lateral (
-                with recursive codes as (
-                    (
-                        select f.failure_code from executions f
-                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and ($9::text is null or f.failure_code = $9)
-                        order by f.failure_code limit 1
-                    )
-                    union all
-                    select (
-                        select f.failure_code from executions f
-                        where f.tenant_id = t.tenant_id and f.status = 'FAILED' and f.failure_code > codes.failure_code
-                            and ($9::text is null or f.failure_code = $9)
-                        order by f.failure_code limit 1
-                    )
-                    from codes where codes.failure_code is not null
-                )
-                select codes.failure_code from codes where codes.failure_code is not null
-            ) c
-            "#),
-            (""),
-            ("e.status = 'FAILED' and e.failure_code = c.failure_code"),
-            list,
-            tenants
-        ),
-    })
+/// Adds the conditions of a filter on an execution `e`, without its range of ids.
+fn narrow_by(query: &mut Query, filter: &ListFilter) {
+    if let Some(status) = filter.status {
+        query.push(" and e.status = ").push_bind(status.as_str()).push("::execution_status");
+    }
+    narrow(query, "e.wait_reason =", filter.wait_reason.map(WaitReason::as_str));
+    narrow(query, "e.agent_key =", filter.agent.clone());
+    narrow(query, "e.definition_key =", filter.definition.clone());
+    narrow(query, "e.failure_code =", filter.failure_code.clone());
+    narrow(query, "e.queue =", filter.queue.clone());
+    narrow(query, "e.metadata @>", filter.metadata.clone());
+    narrow(query, "e.created_at >=", filter.created_after);
+    narrow(query, "e.created_at <", filter.created_before);
+    narrow(query, "e.parent_id =", filter.parent.map(|id| id.0));
+    if let Some(root) = filter.root {
+        query.push(" and ").push_bind(root.0).push(" in (e.root_id, e.id)");
+    }
+}
+
+/// The newest executions by tenant along the window's index, those of all tenants together; `explain` stands in front.
+fn list_query(explain: &str, reach: &TenantScope, filter: &ListFilter, window: &Window) -> Query {
+    let (beside, table, condition) = window.access();
+    let id = if window.path == AccessPath::Parked { "k.execution_id" } else { "e.id" };
+    let mut query = Query::new(explain);
+    query.push(" with page as (select picked.id from (select id as tenant_id from tenants where true");
+    if let Some(tenants) = reach.ids() {
+        query.push(" and id = any(").push_bind(tenants).push(")");
+    }
+    query.push(") t ").push(beside);
+    query.push(" cross join lateral (select e.id from (select e.* from ").push(table).push(condition);
+    narrow(&mut query, &format!("{id} >="), Some(window.ids.0));
+    narrow(&mut query, &format!("{id} <"), Some(window.ids.1));
+    narrow_by(&mut query, &window.along);
+    query.push(" order by e.id desc limit ").push_bind(window.examined).push(" offset ").push_bind(window.skipped);
+    query.push(") e where true");
+    narrow_by(&mut query, filter);
+    query.push(" order by e.id desc limit ").push_bind(filter.limit);
+    query.push(") picked order by picked.id desc limit ").push_bind(filter.limit).push(")");
+    query.push(SUMMARIES).push(OF_PAGE);
+    query
 }
 
 pub(crate) fn raw(text: String) -> Result<Box<RawValue>, StoreError> {
@@ -316,8 +289,7 @@ impl Store {
         reach: &TenantScope,
         filter: &ListFilter,
     ) -> Result<Vec<ExecutionSummary>, StoreError> {
-        let window = Window::first(filter);
-        self.list_window(list_statement(reach, filter, window)?).await
+        self.list_window(reach, filter, &Window::first(filter)).await
     }
 
     /// The execution after which a list with this filter goes on that was not full; `None` if it has no more.
@@ -333,12 +305,19 @@ impl Store {
             return Ok(None);
         }
         let window = Window { examined: 1, skipped: MAX_EXAMINED - 1, ..Window::first(filter) };
-        let last = self.list_window(list_statement(reach, &filter.along_path(), window)?).await?;
+        let last = self.list_window(reach, &window.along, &window).await?;
         Ok(last.first().map(|last| last.id))
     }
 
-    async fn list_window(&self, Statement { sql, arguments }: Statement) -> Result<Vec<ExecutionSummary>, StoreError> {
-        Ok(sqlx::query_as_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?)
+    // Planned for its values each time: one plan for all values would have to guess how many rows a filter leaves.
+    async fn list_window(
+        &self,
+        reach: &TenantScope,
+        filter: &ListFilter,
+        window: &Window,
+    ) -> Result<Vec<ExecutionSummary>, StoreError> {
+        let mut query = list_query("", reach, filter, window);
+        Ok(query.build_query_as().persistent(false).fetch_all(&self.pool).await?)
     }
 
     /// Plan of [`Self::list_executions`] by Postgres, as text. With `analyze` the query runs and its rows are
@@ -352,16 +331,12 @@ impl Store {
         filter: &ListFilter,
         explain: Explain,
     ) -> Result<String, StoreError> {
-        let window = Window::first(filter);
-        let Statement { sql, arguments } = list_statement(reach, filter, window)?;
         let explain = match explain {
             Explain::Plan => "explain (costs off)",
             Explain::Analyze => "explain (analyze, buffers)",
         };
-        // Built from no caller's text: a fixed word before one of the fixed statements.
-        let sql = AssertSqlSafe(format!("{explain} {}", sql.as_str()));
-        let lines: Vec<String> =
-            sqlx::query_scalar_with(sql, arguments).persistent(false).fetch_all(&self.pool).await?;
+        let mut query = list_query(explain, reach, filter, &Window::first(filter));
+        let lines: Vec<String> = query.build_query_scalar().persistent(false).fetch_all(&self.pool).await?;
         Ok(lines.join("\n"))
     }
 
@@ -374,15 +349,13 @@ impl Store {
         reach: &TenantScope,
         id: ExecutionId,
     ) -> Result<Option<ExecutionRecord>, StoreError> {
-        let tenants = reach.ids();
-        let tenants = tenants.as_deref() as Option<&[Uuid]>;
-        let Statement { sql, arguments } = page!(
-            ("select e.id from executions e where e.id = $1 and ($2::uuid[] is null or e.tenant_id = any($2))"),
-            ("p.input::text as input, p.output::text as output, p.failure_detail::text as failure_detail"),
-            id.0,
-            tenants
-        );
-        let row: Option<Row> = sqlx::query_as_with(sql, arguments).fetch_optional(&self.pool).await?;
+        let mut query = Query::new("with page as (select id from executions where true");
+        narrow(&mut query, "id =", Some(id.0));
+        if let Some(tenants) = reach.ids() {
+            query.push(" and tenant_id = any(").push_bind(tenants).push(")");
+        }
+        query.push(")").push(SUMMARIES).push(BODIES).push(OF_PAGE);
+        let row: Option<Row> = query.build_query_as().fetch_optional(&self.pool).await?;
         let Some(Row { summary, input, output, failure_detail }) = row else { return Ok(None) };
         Ok(Some(ExecutionRecord {
             summary,
