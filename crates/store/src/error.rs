@@ -1,6 +1,6 @@
 //! Errors of the store, as conditions that a caller can act on.
 
-use std::{array::TryFromSliceError, sync::Arc};
+use std::{array::TryFromSliceError, num::TryFromIntError, sync::Arc};
 
 use longhaul_sdk::failure::FailureClass;
 use sqlx::{error::DatabaseError, postgres::PgDatabaseError};
@@ -182,9 +182,15 @@ impl From<sqlx::Error> for StoreError {
             sqlx::Error::Encode(_) => Self::rejected(error),
             // A value of a newer release, or a damaged one: it is about its row.
             sqlx::Error::ColumnDecode { ref source, .. }
-                if source.is::<UnknownName>() || source.is::<TryFromSliceError>() =>
+                if source.is::<UnknownName>()
+                    || source.is::<TryFromSliceError>()
+                    || source.is::<TryFromIntError>()
+                    || source.is::<serde_json::Error>() =>
             {
                 Self::Corrupt(source.to_string())
+            }
+            sqlx::Error::ColumnDecode { source, .. } if source.is::<Self>() => {
+                source.downcast().map_or_else(|other| Self::Corrupt(other.to_string()), |own| *own)
             }
             sqlx::Error::Configuration(_) => Self::Misconfigured(Arc::new(error)),
             sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Self::unreachable(error),

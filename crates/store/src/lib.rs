@@ -12,8 +12,8 @@
 //! - Time comes from `longhaul_now()`, which tests shift; leases, duties of the sweep and the pacing of breakers
 //!   use the real clock.
 
-mod amounts;
 pub mod catalogue;
+mod columns;
 pub mod contract;
 pub mod database;
 pub mod ends;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use sqlx::types::Json;
 
 use super::indexes::{Index, IndexError, vector_text};
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, columns::Object};
 
 /// A document without its chunks.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,24 +25,6 @@ pub struct Document {
     pub created_at: DateTime<Utc>,
     /// Time of the last change of its content.
     pub updated_at: DateTime<Utc>,
-}
-
-struct DocumentRow {
-    id: String,
-    content_hash: Vec<u8>,
-    bytes: i32,
-    chunks: i32,
-    metadata: Value,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<DocumentRow> for Document {
-    fn from(row: DocumentRow) -> Self {
-        let DocumentRow { id, content_hash, bytes, chunks, metadata, created_at, updated_at } = row;
-        let metadata = metadata.as_object().cloned().unwrap_or_default();
-        Self { id, content_hash, bytes, chunks, metadata, created_at, updated_at }
-    }
 }
 
 /// A document to be put.
@@ -110,16 +92,16 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn known_documents(&self, index: &Index, ids: &[String]) -> Result<Vec<Document>, StoreError> {
-        let rows = sqlx::query_as!(
-            DocumentRow,
-            "select id, content_hash, bytes, chunks, metadata, created_at, updated_at from index_documents \
-             where index_id = $1 and id = any($2) order by id",
+        let documents = sqlx::query_as!(
+            Document,
+            r#"select id, content_hash, bytes, chunks, metadata as "metadata: Object", created_at, updated_at
+            from index_documents where index_id = $1 and id = any($2) order by id"#,
             index.id,
             ids,
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(Document::from).collect())
+        Ok(documents)
     }
 
     /// Documents of an index after an id, in order.
@@ -127,17 +109,17 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn list_documents(&self, index: &Index, after: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
-        let rows = sqlx::query_as!(
-            DocumentRow,
-            "select id, content_hash, bytes, chunks, metadata, created_at, updated_at from index_documents \
-             where index_id = $1 and id > $2 order by id limit $3",
+        let documents = sqlx::query_as!(
+            Document,
+            r#"select id, content_hash, bytes, chunks, metadata as "metadata: Object", created_at, updated_at
+            from index_documents where index_id = $1 and id > $2 order by id limit $3"#,
             index.id,
             after,
             limit,
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(Document::from).collect())
+        Ok(documents)
     }
 
     /// Stores a document, replacing an earlier one of the same id. An index holds at most `max_chunks`.

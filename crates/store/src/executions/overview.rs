@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, amounts::Nanos, tenants::scope::TenantScope};
+use crate::{Store, StoreError, columns::Nanos, tenants::scope::TenantScope};
 use longhaul_domain::ExecutionId;
 use longhaul_sdk::Usd;
 

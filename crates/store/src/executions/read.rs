@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    amounts::Nanos,
+    columns::Nanos,
     executions::list_filter::{AccessPath, Explain, ListFilter, MAX_EXAMINED},
     tenants::scope::TenantScope,
 };
@@ -101,24 +101,18 @@ pub struct ExecutionSummary {
 }
 
 /// An execution with its bodies.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ExecutionRecord {
+    #[sqlx(flatten)]
     pub summary: ExecutionSummary,
     /// Input, byte for byte.
+    #[sqlx(json)]
     pub input: Box<RawValue>,
+    #[sqlx(json(nullable))]
     pub output: Option<Box<RawValue>>,
     /// Facts about the failure, for machines.
+    #[sqlx(json(nullable))]
     pub failure_detail: Option<Box<RawValue>>,
-}
-
-/// An execution with its bodies as text.
-#[derive(Debug, sqlx::FromRow)]
-struct Row {
-    #[sqlx(flatten)]
-    summary: ExecutionSummary,
-    input: Option<String>,
-    output: Option<String>,
-    failure_detail: Option<String>,
 }
 
 /// Columns of the executions of a CTE `page`.
@@ -133,7 +127,7 @@ const SUMMARIES: &str = "
         e.finished_at, e.deadline_at, e.cancel_requested_at, p.erased_at, e.retry_of, e.forked_from, e.forked_before,
         e.parent_id as parent, coalesce(e.root_id, e.id) as root, e.depth, e.children, e.submitted_by, p.traceparent,
         e.worker_id, e.metadata, e.event_seq";
-const BODIES: &str = ", p.input::text as input, p.output::text as output, p.failure_detail::text as failure_detail";
+const BODIES: &str = ", coalesce(p.input, 'null') as input, p.output, p.failure_detail";
 /// Tables of those columns; the newest execution is first.
 const OF_PAGE: &str = "
     from page
@@ -355,14 +349,7 @@ impl Store {
             query.push(" and tenant_id = any(").push_bind(tenants).push(")");
         }
         query.push(")").push(SUMMARIES).push(BODIES).push(OF_PAGE);
-        let row: Option<Row> = query.build_query_as().fetch_optional(&self.pool).await?;
-        let Some(Row { summary, input, output, failure_detail }) = row else { return Ok(None) };
-        Ok(Some(ExecutionRecord {
-            summary,
-            input: raw(input.unwrap_or_else(|| "null".to_owned()))?,
-            output: output.map(raw).transpose()?,
-            failure_detail: failure_detail.map(raw).transpose()?,
-        }))
+        Ok(query.build_query_as().fetch_optional(&self.pool).await?)
     }
 
     /// Execution of an idempotency key, with the hash of its request.

@@ -3,8 +3,8 @@
 use longhaul_domain::{ExecutionId, FileId, LeaseToken, WorkerId};
 use uuid::Uuid;
 
-use super::{BodyHash, FileRow, StoredFile};
-use crate::{Store, StoreError, history::journal::Hash, tenants::scope::TenantScope};
+use super::{BodyHash, StoredFile};
+use crate::{Store, StoreError, columns::Length, history::journal::Hash, tenants::scope::TenantScope};
 
 /// Most artifacts of one execution.
 pub const MAX_ARTIFACTS: i64 = 1_000;
@@ -93,10 +93,10 @@ impl Store {
         if self.get_execution(scope, execution).await?.is_none() {
             return Ok(None);
         }
-        let rows = sqlx::query_as!(
-            FileRow,
+        let files = sqlx::query_as!(
+            StoredFile,
             r#"
-            select id, hash, media_type, name, bytes, created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'artifact'
             order by created_at, id
             "#,
@@ -104,6 +104,6 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(StoredFile::try_from).collect::<Result<Vec<_>, _>>().map(Some)
+        Ok(Some(files))
     }
 }

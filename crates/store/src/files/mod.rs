@@ -48,34 +48,6 @@ impl StoredFile {
     }
 }
 
-/// A row of a query for files.
-struct FileRow {
-    id: uuid::Uuid,
-    hash: Vec<u8>,
-    media_type: String,
-    name: Option<String>,
-    bytes: i64,
-    created_at: DateTime<Utc>,
-    expires_at: Option<DateTime<Utc>>,
-}
-
-impl TryFrom<FileRow> for StoredFile {
-    type Error = crate::StoreError;
-
-    fn try_from(row: FileRow) -> Result<Self, Self::Error> {
-        let corrupt = |what: &str| crate::StoreError::Corrupt(format!("the {what} of file {} is invalid", row.id));
-        Ok(Self {
-            id: FileId(row.id),
-            hash: row.hash.as_slice().try_into().map_err(|_| corrupt("hash"))?,
-            media_type: row.media_type,
-            name: row.name,
-            bytes: u64::try_from(row.bytes).map_err(|_| corrupt("length"))?,
-            created_at: row.created_at,
-            expires_at: row.expires_at,
-        })
-    }
-}
-
 /// The hash in hexadecimal.
 #[must_use]
 pub fn hex_of(hash: &BodyHash) -> String {

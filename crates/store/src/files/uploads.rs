@@ -6,8 +6,8 @@ use longhaul_domain::{ExecutionId, FileId, SessionId, TenantId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{BodyHash, FileRow, StoredFile};
-use crate::{Store, StoreError};
+use super::{BodyHash, StoredFile};
+use crate::{Store, StoreError, columns::Length};
 
 /// An upload whose body is stored.
 #[derive(Debug, Clone)]
@@ -65,10 +65,10 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn find_uploads(&self, tenant: TenantId, ids: &[FileId]) -> Result<Vec<StoredFile>, StoreError> {
         let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-        let rows = sqlx::query_as!(
-            FileRow,
+        let files = sqlx::query_as!(
+            StoredFile,
             r#"
-            select id, hash, media_type, name, bytes, created_at, expires_at as "expires_at?"
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, expires_at as "expires_at?"
             from files where id = any ($1) and tenant_id = $2 and expires_at > longhaul_now()
             "#,
             &ids,
@@ -76,7 +76,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(StoredFile::try_from).collect()
+        Ok(files)
     }
 
     /// Deletes an upload. Returns false if the tenant has no such upload.
@@ -95,17 +95,17 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn attached_files(&self, execution: ExecutionId) -> Result<Vec<StoredFile>, StoreError> {
-        let rows = sqlx::query_as!(
-            FileRow,
+        let files = sqlx::query_as!(
+            StoredFile,
             r#"
-            select id, hash, media_type, name, bytes, created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'input'
             "#,
             execution.0,
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(StoredFile::try_from).collect()
+        Ok(files)
     }
 }
 

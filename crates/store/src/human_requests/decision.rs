@@ -5,8 +5,8 @@ use uuid::Uuid;
 use crate::history::{body, journal::Hash};
 use longhaul_domain::{ApiKeyId, ExecutionId, HumanRequestId, RequestKind, RequestState};
 
-/// Author of a decision.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Author of a decision; in a query a row of these three.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::Decode)]
 pub struct Decider {
     /// Key that was used.
     pub key_id: ApiKeyId,

@@ -9,16 +9,11 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::Decider;
-use crate::{
-    StoreError,
-    history::{
-        body,
-        journal::{Hash, storable},
-    },
+use crate::history::{
+    body,
+    journal::{Hash, storable},
 };
-use longhaul_domain::{
-    ApiKeyId, ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets,
-};
+use longhaul_domain::{ExecutionId, HumanRequestId, LeaseToken, RequestKind, RequestState, redaction::Secrets};
 
 /// A call to be requested of people.
 #[derive(Debug, Clone)]
@@ -213,75 +208,6 @@ pub fn caller_call_hash(call_key: &Hash, tool: &str, arguments: &[u8]) -> Hash {
     hasher.update(call_key);
     hasher.update(call_hash(tool, arguments));
     hasher.finalize().into()
-}
-
-#[derive(Debug)]
-pub(super) struct Row {
-    pub(super) id: Uuid,
-    pub(super) execution_id: Uuid,
-    pub(super) agent_key: String,
-    pub(super) kind: RequestKind,
-    pub(super) call_key: Hash,
-    pub(super) call_id: String,
-    pub(super) round: i32,
-    pub(super) tool: String,
-    pub(super) arguments: Vec<u8>,
-    pub(super) shown: String,
-    pub(super) redact: Json<Vec<String>>,
-    pub(super) hash: Hash,
-    pub(super) schema: Option<Value>,
-    pub(super) policy: Option<String>,
-    pub(super) allow_self: bool,
-    pub(super) execution_is_over: bool,
-    pub(super) requested_at: DateTime<Utc>,
-    pub(super) expires_at: DateTime<Utc>,
-    pub(super) is_overdue: bool,
-    pub(super) state: RequestState,
-    pub(super) decided_at: Option<DateTime<Utc>>,
-    pub(super) decided_key_id: Option<Uuid>,
-    pub(super) decided_key_name: Option<String>,
-    pub(super) decided_by: Option<String>,
-    pub(super) reason: Option<String>,
-    pub(super) decision_tool: Option<String>,
-    pub(super) decision_body: Option<Vec<u8>>,
-}
-
-impl TryFrom<Row> for HumanRequest {
-    type Error = StoreError;
-
-    fn try_from(row: Row) -> Result<Self, StoreError> {
-        Ok(Self {
-            id: HumanRequestId(row.id),
-            execution_id: ExecutionId(row.execution_id),
-            agent_key: row.agent_key,
-            kind: row.kind,
-            call_key: row.call_key,
-            call_id: row.call_id,
-            round: row.round,
-            tool: row.tool,
-            arguments: body::decode(&row.arguments)?,
-            shown: row.shown,
-            redact: row.redact.0,
-            hash: row.hash,
-            schema: row.schema,
-            policy: row.policy,
-            allow_self: row.allow_self,
-            execution_is_over: row.execution_is_over,
-            requested_at: row.requested_at,
-            expires_at: row.expires_at,
-            is_overdue: row.is_overdue,
-            state: row.state,
-            decided_at: row.decided_at,
-            decided_by: row.decided_key_id.map(|id| Decider {
-                key_id: ApiKeyId(id),
-                key_name: row.decided_key_name.unwrap_or_default(),
-                person: row.decided_by,
-            }),
-            reason: row.reason,
-            decision_tool: row.decision_tool,
-            decision_body: row.decision_body.map(|stored| body::decode(&stored)).transpose()?,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    Decided, HumanRequest, NewDecision, NewHumanRequest, RequestFilter,
-    decision::DecisionRow,
-    request::{RequestedCall, Row},
+    Decided, Decider, HumanRequest, NewDecision, NewHumanRequest, RequestFilter, decision::DecisionRow,
+    request::RequestedCall,
 };
 use crate::{
     Store, StoreError,
+    columns::{Packed, Texts},
     database::{batch::Flushed, plans::begin_list},
     executions::lease_state::lease_state,
     fleet::maintenance::Runnable,
@@ -29,16 +29,19 @@ const MAX_PENDING: i64 = 1_000;
 macro_rules! requests {
     (($($from:tt)*), $($bind:expr),* $(,)?) => {
         sqlx::query_as!(
-            Row,
+            HumanRequest,
             r#"
             select
-                r.id, r.execution_id, r.agent_key, r.kind as "kind: _", r.call_key as "call_key: _", r.call_id, r.round, r.tool,
-                r.arguments, r.shown,
-                r.redact as "redact: sqlx::types::Json<Vec<String>>", r.hash as "hash: _",
+                r.id as "id: _", r.execution_id as "execution_id: _", r.agent_key, r.kind as "kind: _",
+                r.call_key as "call_key: _", r.call_id, r.round, r.tool, r.arguments as "arguments: Packed", r.shown,
+                r.redact as "redact: Texts", r.hash as "hash: _",
                 r.schema as "schema: Value", r.policy, r.allow_self,
                 e.finished_at is not null as "execution_is_over!", r.requested_at, r.expires_at,
-                r.expires_at <= longhaul_now() as "is_overdue!", r.state as "state: _", r.decided_at, r.decided_key_id,
-                r.decided_key_name, r.decided_by, r.reason, r.decision_tool, r.decision_body
+                r.expires_at <= longhaul_now() as "is_overdue!", r.state as "state: _", r.decided_at,
+                case when r.decided_key_id is not null then
+                    (r.decided_key_id, coalesce(r.decided_key_name, ''), r.decided_by)
+                end as "decided_by: Decider",
+                r.reason, r.decision_tool, r.decision_body as "decision_body!: Packed<Option<Vec<u8>>>"
             "# + $($from)*,
             $($bind),*
         )
@@ -85,8 +88,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await?;
         let mut found = HashMap::new();
-        for row in stored {
-            let request = HumanRequest::try_from(row)?;
+        for request in stored {
             found.insert((request.execution_id, request.call_key, request.kind, request.round), request);
         }
         let states = self.lease_states(column!(item => item.execution_id.0)).await?;
@@ -110,13 +112,13 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn requests_of(&self, id: ExecutionId) -> Result<Vec<HumanRequest>, StoreError> {
-        let rows = requests!(
+        let requests = requests!(
             (r#"from human_requests r join executions e on e.id = r.execution_id where r.execution_id = $1 order by r.id"#),
             id.0,
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(requests)
     }
 
     /// Requests for one call: its approvals, one per round, before its question or its request to the caller.
@@ -124,7 +126,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn requests_of_call(&self, id: ExecutionId, call_key: &Hash) -> Result<Vec<HumanRequest>, StoreError> {
-        let rows = requests!(
+        let requests = requests!(
             (r#"
             from human_requests r join executions e on e.id = r.execution_id
             where r.execution_id = $1 and r.call_key = $2
@@ -135,7 +137,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(requests)
     }
 
     /// One request; `None` if there is none of that kind within `reach`.
@@ -149,7 +151,7 @@ impl Store {
         id: HumanRequestId,
     ) -> Result<Option<HumanRequest>, StoreError> {
         let tenants = reach.ids();
-        let row = requests!(
+        let request = requests!(
             (r#"
             from human_requests r join executions e on e.id = r.execution_id
             where r.id = $1 and r.kind = $2 and ($3::uuid[] is null or r.tenant_id = any($3))
@@ -160,7 +162,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        row.map(HumanRequest::try_from).transpose()
+        Ok(request)
     }
 
     /// Those of these requests that `tenant` has, in the order in which they were made.
@@ -228,14 +230,14 @@ impl Store {
                 .await?
             };
         }
-        let rows = if filter.execution_id.is_some() {
+        let requests = if filter.execution_id.is_some() {
             newest!("r.execution_id = $4")
         } else if filter.state == Some(RequestState::Waiting) {
             newest!("r.state = 'waiting'")
         } else {
             newest!("true")
         };
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(requests)
     }
 
     /// Calls of an execution that the caller answers, by their ids in the transcript: those of its tools, and
@@ -244,7 +246,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn calls_of_caller(&self, id: ExecutionId, call_ids: &[String]) -> Result<Vec<HumanRequest>, StoreError> {
-        let rows = requests!(
+        let requests = requests!(
             (r#"
             from human_requests r join executions e on e.id = r.execution_id
             where r.execution_id = $1 and r.kind in ('question', 'tool_call') and r.call_id = any($2)
@@ -255,7 +257,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(requests)
     }
 
     /// Calls that wait for the caller's answer, of an execution and, if it is a root, of all in its tree. At most
@@ -264,7 +266,7 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn pending_calls(&self, id: ExecutionId) -> Result<Vec<HumanRequest>, StoreError> {
-        let rows = requests!(
+        let requests = requests!(
             (r#"
             from human_requests r join executions e on e.id = r.execution_id
             where r.execution_id = any(array(
@@ -280,7 +282,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(requests)
     }
 
     /// Stores a decision on a waiting request of `tenant` and wakes its execution. `None` unless the request

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Store, StoreError,
+    columns::Packed,
     files::StoredFile,
     history::{body, journal::Loaded},
 };
@@ -42,32 +43,6 @@ impl From<&SessionMessage> for MessageRow {
     }
 }
 
-/// A stored message.
-struct StoredRow {
-    seq: i32,
-    execution_id: Uuid,
-    body: Vec<u8>,
-    replaces_first: Option<i32>,
-    replaces_last: Option<i32>,
-    is_interrupted: bool,
-    is_erased: bool,
-}
-
-impl TryFrom<StoredRow> for SessionMessage {
-    type Error = StoreError;
-
-    fn try_from(row: StoredRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            seq: row.seq,
-            execution: ExecutionId(row.execution_id),
-            bytes: body::decode(&row.body)?,
-            replaces: row.replaces_first.zip(row.replaces_last),
-            is_interrupted: row.is_interrupted,
-            is_erased: row.is_erased,
-        })
-    }
-}
-
 /// State of a transcript when a fold read it: the last turn that was part of it, and the number of erasures.
 #[derive(Clone, Copy)]
 struct Folded {
@@ -88,10 +63,12 @@ impl Store {
         through: i32,
         limit: i64,
     ) -> Result<Vec<SessionMessage>, StoreError> {
-        let rows = sqlx::query_as!(
-            StoredRow,
+        let messages = sqlx::query_as!(
+            SessionMessage,
             r#"
-            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted, is_erased
+            select seq, execution_id as "execution: _", body as "bytes: Packed",
+                case when replaces_last is not null then (replaces_first, replaces_last) end as "replaces: (i32, i32)",
+                is_interrupted, is_erased
             from session_messages where session_id = $1 and seq > $2 and seq <= $3 order by seq limit $4
             "#,
             session.0,
@@ -101,7 +78,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(SessionMessage::try_from).collect()
+        Ok(messages)
     }
 
     /// Messages of these executions, in order.
@@ -114,10 +91,12 @@ impl Store {
         executions: Vec<ExecutionId>,
     ) -> Result<Vec<SessionMessage>, StoreError> {
         let ids: Vec<Uuid> = executions.into_iter().map(|id| id.0).collect();
-        let rows = sqlx::query_as!(
-            StoredRow,
+        let messages = sqlx::query_as!(
+            SessionMessage,
             r#"
-            select seq, execution_id, body, replaces_first, replaces_last, is_interrupted, is_erased
+            select seq, execution_id as "execution: _", body as "bytes: Packed",
+                case when replaces_last is not null then (replaces_first, replaces_last) end as "replaces: (i32, i32)",
+                is_interrupted, is_erased
             from session_messages where session_id = $1 and execution_id = any ($2) order by seq
             "#,
             session.0,
@@ -125,7 +104,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(SessionMessage::try_from).collect()
+        Ok(messages)
     }
 
     /// The transcript as the model sees it, through message `through`: summaries stand in the place of what they
