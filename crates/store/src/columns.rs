@@ -1,6 +1,8 @@
 //! Columns that hold a value in another form than the store's types. A query names the form (`body as "body: Packed"`)
 //! and reads the value.
 
+use std::time::Duration;
+
 use longhaul_sdk::Usd;
 use serde_json::{Map, Value};
 use sqlx::{Decode, Postgres, ValueRef, error::BoxDynError, postgres::PgValueRef, types::Json};
@@ -18,18 +20,29 @@ impl From<Nanos> for Usd {
     }
 }
 
-/// A length in bytes.
-pub(crate) struct Length(u64);
+/// A number that is never negative.
+pub(crate) struct Count(u64);
 
-impl Decode<'_, Postgres> for Length {
+impl Decode<'_, Postgres> for Count {
     fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
         Ok(Self(u64::try_from(<i64 as Decode<Postgres>>::decode(value)?)?))
     }
 }
 
-impl From<Length> for u64 {
-    fn from(Length(bytes): Length) -> Self {
-        bytes
+impl From<Count> for u64 {
+    fn from(Count(n): Count) -> Self {
+        n
+    }
+}
+
+/// Seconds; a time before their beginning counts as none.
+#[derive(sqlx::Type)]
+#[sqlx(transparent)]
+pub(crate) struct Seconds(f64);
+
+impl From<Seconds> for Duration {
+    fn from(Seconds(seconds): Seconds) -> Self {
+        Self::try_from_secs_f64(seconds).unwrap_or_default()
     }
 }
 

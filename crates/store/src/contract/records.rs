@@ -7,9 +7,10 @@ use longhaul_contract::{
     steps::{Gathered, gather},
 };
 use longhaul_domain::{ExecutionId, ExecutionStatus, TenantId};
-use longhaul_sdk::{Failure, spec::AgentOverrides};
+use longhaul_sdk::Failure;
 use longhaul_telemetry::metrics;
 use serde_json::{Map, Value};
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::{
@@ -40,37 +41,14 @@ pub struct ContractExecution {
     output: Option<String>,
 }
 
-struct Row {
-    id: ExecutionId,
-    status: ExecutionStatus,
-    created_at: DateTime<Utc>,
-    started_at: Option<DateTime<Utc>>,
-    finished_at: Option<DateTime<Utc>>,
-    failure_code: Option<String>,
-    failure_summary: Option<String>,
-    failure_detail: Option<String>,
-    output: Option<String>,
-    overrides: String,
-}
+/// The request of a contract, as a column.
+#[derive(sqlx::Type)]
+#[sqlx(transparent)]
+struct Run(Json<ContractRun>);
 
-impl Row {
-    /// `None` for overrides that are not of the contract: a fork of something else.
-    fn read(self) -> Result<Option<ContractExecution>, StoreError> {
-        let corrupt = |error: serde_json::Error| StoreError::Corrupt(format!("the overrides of {}: {error}", self.id));
-        let overrides: AgentOverrides = serde_json::from_str(&self.overrides).map_err(corrupt)?;
-        let Some(run) = ContractRun::of(&overrides).map_err(corrupt)? else { return Ok(None) };
-        Ok(Some(ContractExecution {
-            id: self.id,
-            status: self.status,
-            run,
-            created_at: self.created_at,
-            started_at: self.started_at,
-            finished_at: self.finished_at,
-            failure_code: self.failure_code,
-            failure_summary: self.failure_summary,
-            failure_detail: self.failure_detail,
-            output: self.output,
-        }))
+impl From<Run> for ContractRun {
+    fn from(Run(run): Run) -> Self {
+        run.0
     }
 }
 
@@ -116,20 +94,21 @@ impl Store {
         id: ExecutionId,
     ) -> Result<Option<ContractExecution>, StoreError> {
         let tenants = reach.ids();
-        let row = sqlx::query_as!(
-            Row,
+        // The overrides of anything else have no contract: those of a fork, for one.
+        let found = sqlx::query_as!(
+            ContractExecution,
             r#"
             select e.id, e.status::text as "status!: _", e.created_at, e.started_at, e.finished_at, e.failure_code,
-                p.failure_summary, p.failure_detail::text, p.output::text, p.overrides::text as "overrides!"
+                p.failure_summary, p.failure_detail::text, p.output::text, p.overrides -> 'contract' as "run!: Run"
             from executions e join execution_payloads p on p.execution_id = e.id
-            where e.id = $1 and p.overrides is not null and ($2::uuid[] is null or e.tenant_id = any($2))
+            where e.id = $1 and p.overrides ->> 'contract' is not null and ($2::uuid[] is null or e.tenant_id = any($2))
             "#,
             id.0,
             tenants.as_deref() as Option<&[Uuid]>,
         )
         .fetch_optional(&self.pool)
         .await?;
-        row.map_or(Ok(None), Row::read)
+        Ok(found)
     }
 
     /// Newest executions of the contract that were submitted under a request id.
@@ -142,14 +121,14 @@ impl Store {
         request_id: &str,
     ) -> Result<Vec<ContractExecution>, StoreError> {
         let tenants = reach.ids();
-        let rows = sqlx::query_as!(
-            Row,
+        let found = sqlx::query_as!(
+            ContractExecution,
             r#"
             select e.id, e.status::text as "status!: _", e.created_at, e.started_at, e.finished_at, e.failure_code,
-                p.failure_summary, p.failure_detail::text, p.output::text, p.overrides::text as "overrides!"
+                p.failure_summary, p.failure_detail::text, p.output::text, p.overrides -> 'contract' as "run!: Run"
             from executions e join execution_payloads p on p.execution_id = e.id
             where e.metadata <> '{}' and e.metadata @> jsonb_build_object('request_id', $1::text)
-                and p.overrides is not null and ($2::uuid[] is null or e.tenant_id = any($2))
+                and p.overrides ->> 'contract' is not null and ($2::uuid[] is null or e.tenant_id = any($2))
             order by e.id desc
             limit $3
             "#,
@@ -159,8 +138,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let read: Result<Vec<Option<_>>, _> = rows.into_iter().map(Row::read).collect();
-        Ok(read?.into_iter().flatten().collect())
+        Ok(found)
     }
 
     /// The record of an execution, with its calls.

@@ -4,7 +4,7 @@ use longhaul_domain::{ExecutionId, FileId, LeaseToken, WorkerId};
 use uuid::Uuid;
 
 use super::{BodyHash, StoredFile};
-use crate::{Store, StoreError, columns::Length, history::journal::Hash, tenants::scope::TenantScope};
+use crate::{Store, StoreError, columns::Count, history::journal::Hash, tenants::scope::TenantScope};
 
 /// Most artifacts of one execution.
 pub const MAX_ARTIFACTS: i64 = 1_000;
@@ -96,7 +96,7 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'artifact'
             order by created_at, id
             "#,

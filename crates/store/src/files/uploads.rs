@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{BodyHash, StoredFile};
-use crate::{Store, StoreError, columns::Length};
+use crate::{Store, StoreError, columns::Count};
 
 /// An upload whose body is stored.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, expires_at as "expires_at?"
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, expires_at as "expires_at?"
             from files where id = any ($1) and tenant_id = $2 and expires_at > longhaul_now()
             "#,
             &ids,
@@ -98,7 +98,7 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Length", created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'input'
             "#,
             execution.0,

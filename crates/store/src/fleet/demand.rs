@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{Store, StoreError};
+use crate::{
+    Store, StoreError,
+    columns::{Count, Seconds},
+};
 
 /// Due executions that are counted at most.
 pub const MAX_DUE: i64 = 100_000;
@@ -102,10 +105,11 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn unserved_queues(&self) -> Result<Vec<Unserved>, StoreError> {
-        let rows = sqlx::query!(
+        let unserved = sqlx::query_as!(
+            Unserved,
             r#"
-            select e.queue as "queue!", count(*) as "executions!",
-                coalesce(extract(epoch from longhaul_now() - min(e.created_at)), 0)::float8 as "oldest!"
+            select e.queue as "queue!", count(*) as "executions!: Count",
+                coalesce(extract(epoch from longhaul_now() - min(e.created_at)), 0)::float8 as "oldest!: Seconds"
             from (select execution_id from parked where wait_reason = 'no_worker' limit $1) p
             join executions e on e.id = p.execution_id
             where not exists (select from workers w where w.dead_at is null and e.queue = any (w.queues))
@@ -115,12 +119,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let unserved = rows.into_iter().map(|row| Unserved {
-            queue: row.queue,
-            executions: u64::try_from(row.executions).unwrap_or_default(),
-            oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default(),
-        });
-        Ok(unserved.collect())
+        Ok(unserved)
     }
 }
 

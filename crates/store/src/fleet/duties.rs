@@ -39,15 +39,16 @@ impl Store {
     pub async fn take_duties(&self, duties: &[(&str, Duration)]) -> Result<Vec<SweepDuty>, StoreError> {
         let names: Vec<String> = duties.iter().map(|(name, _)| (*name).to_owned()).collect();
         let periods: Vec<f64> = duties.iter().map(|(_, period)| period.as_secs_f64()).collect();
-        let rows = sqlx::query!(
-            r#"select duty as "duty!", taken_at, told from longhaul_take_duties($1, $2, $3)"#,
+        let duties = sqlx::query_as!(
+            SweepDuty,
+            r#"select duty as "name!", taken_at, told from longhaul_take_duties($1, $2, $3)"#,
             &names,
             &periods,
             BUSY.as_secs_f64(),
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(rows.into_iter().map(|row| SweepDuty { name: row.duty, taken_at: row.taken_at, told: row.told }).collect())
+        Ok(duties)
     }
 
     /// Records that these duties were done, and when each is due again. A duty that another process took

@@ -8,7 +8,7 @@ use std::{collections::HashMap, time::Duration};
 use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, columns::Seconds};
 use longhaul_domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
 use longhaul_telemetry::metrics;
 
@@ -244,20 +244,25 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn queue_heads(&self, cap: i64) -> Result<Vec<QueueHead>, StoreError> {
-        let rows = sqlx::query!(
+        let heads = sqlx::query_as!(
+            QueueHead,
             r#"
             with recursive queues as (
                 (select queue from executions where wait_reason = 'worker' order by queue limit 1)
                 union all
-                select (select queue from executions where wait_reason = 'worker' and queue > queues.queue order by queue limit 1)
+                select (
+                    select queue from executions
+                    where wait_reason = 'worker' and queue > queues.queue order by queue limit 1
+                )
                 from queues where queues.queue is not null
             )
             -- By the index alone: an id begins with the time of its submit.
             select queues.queue as "queue!", head.runnable as "runnable!",
-                coalesce(extract(epoch from longhaul_now()) - head.oldest, 0)::float8 as "oldest!"
+                coalesce(extract(epoch from longhaul_now()) - head.oldest, 0)::float8 as "oldest!: Seconds"
             from queues
             cross join lateral (
-                select count(*) as runnable, min(('x' || translate(left(id::text, 13), '-', ''))::bit(48)::bigint) / 1000.0 as oldest
+                select count(*) as runnable,
+                    min(('x' || translate(left(id::text, 13), '-', ''))::bit(48)::bigint) / 1000.0 as oldest
                 from (select id from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
             ) as head
             where queues.queue is not null
@@ -266,12 +271,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let heads = rows.into_iter().map(|row| QueueHead {
-            queue: row.queue,
-            runnable: row.runnable,
-            oldest: Duration::try_from_secs_f64(row.oldest).unwrap_or_default(),
-        });
-        Ok(heads.collect())
+        Ok(heads)
     }
 
     /// Pairs of queue and serve key that have runnable executions and no live worker.

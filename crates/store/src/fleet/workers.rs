@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use serde::Serialize;
 use sqlx::{PgConnection, PgExecutor};
 
-use crate::{Store, StoreError, StoreOptions, database::outage::Trouble};
+use crate::{Store, StoreError, StoreOptions, columns::Seconds, database::outage::Trouble};
 use longhaul_domain::{ExecutionId, LeaseToken, WorkerId};
 
 /// A worker's public record.
@@ -117,11 +117,12 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn leases_of(&self, id: WorkerId, grace: Duration) -> Result<Vec<HeldLease>, StoreError> {
         let mut connection = self.commits.lend().await?;
-        let rows = sqlx::query!(
+        let leases = sqlx::query_as!(
+            HeldLease,
             r#"
-            select id, lease_token as "token!", cancel_requested_at is not null as "cancel_requested!",
+            select id as "id: _", lease_token as "token!: _", cancel_requested_at is not null as "cancel_requested!",
                 claimed_at < longhaul_now() - $2 * interval '1 second' as "is_settled!",
-                coalesce(extract(epoch from longhaul_now() - active_until), 0)::float8 as "overdue!"
+                coalesce(extract(epoch from longhaul_now() - active_until), 0)::float8 as "overdue!: Seconds"
             from executions where worker_id = $1
             "#,
             id.0,
@@ -129,17 +130,7 @@ impl Store {
         )
         .fetch_all(&mut *connection)
         .await;
-        Ok(connection
-            .back(rows)?
-            .into_iter()
-            .map(|row| HeldLease {
-                id: ExecutionId(row.id),
-                token: LeaseToken(row.token),
-                cancel_requested: row.cancel_requested,
-                is_settled: row.is_settled,
-                overdue: Duration::try_from_secs_f64(row.overdue).unwrap_or_default(),
-            })
-            .collect())
+        Ok(connection.back(leases)?)
     }
 
     /// The names that the live workers know, each once.

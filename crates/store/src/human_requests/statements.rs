@@ -371,10 +371,8 @@ impl Store {
         )
         .fetch_one(&self.pool)
         .await?;
-        let rows = sqlx::query_file!("src/sql/wake_decided.sql", limit, after, window.as_secs_f64())
-            .fetch_all(&self.pool)
-            .await?;
-        Ok((rows.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect(), next))
+        let woken = sqlx::query_file_as!(Runnable, "src/sql/wake_decided.sql", limit, after, window.as_secs_f64());
+        Ok((woken.fetch_all(&self.pool).await?, next))
     }
 }
 

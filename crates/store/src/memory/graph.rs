@@ -77,7 +77,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn related_facts(&self, place: &MemoryPlace, words: &str, most: i64) -> Result<Vec<Fact>, StoreError> {
-        let rows = sqlx::query!(
+        let facts = sqlx::query_as!(
+            Fact,
             r#"
             with query as materialized (
                 select longhaul_any_word($4) as q
@@ -91,7 +92,7 @@ impl Store {
             )
             select s.name as subject, r.predicate, o.name as object,
                 array(select x.episode_id from memory_relation_sources x where x.relation_id = r.id limit 10)
-                    as "episodes!"
+                    as "episodes!: _"
             from memory_relations r
             join memory_entities s on s.id = r.subject_id
             join memory_entities o on o.id = r.object_id
@@ -110,12 +111,6 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let fact = rows.into_iter().map(|row| Fact {
-            subject: row.subject,
-            predicate: row.predicate,
-            object: row.object,
-            episodes: row.episodes.into_iter().map(EpisodeId).collect(),
-        });
-        Ok(fact.collect())
+        Ok(facts)
     }
 }

@@ -55,7 +55,8 @@ impl Store {
         spec: &MemorySpec,
     ) -> Result<Option<MemoryPlace>, StoreError> {
         let path = spec.scope_path();
-        let row = sqlx::query_file!(
+        let place = sqlx::query_file_as!(
+            MemoryPlace,
             "src/sql/note_memory_source.sql",
             execution.0,
             path.as_deref(),
@@ -65,7 +66,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| MemoryPlace { tenant: TenantId(row.tenant_id), agent: row.agent_key, scope: row.scope }))
+        Ok(place)
     }
 
     /// Submits an execution for each source that has ended and has something to take; looks at no more than `limit`.

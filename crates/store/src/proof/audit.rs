@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 
 use crate::{Store, StoreError};
-use longhaul_domain::{ExecutionId, OnBusy, ProjectId, ScheduleId, SessionId, TenantId, WorkerId};
+use longhaul_domain::{ExecutionId, ProjectId, ScheduleId, SessionId, TenantId, WorkerId};
 
 /// An execution after the run, over or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub struct AuditedExecution {
     pub is_root: bool,
 }
 
-/// Place of a message in its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Place of a message in its session; in a query a row of these three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Decode)]
 pub struct AuditedTurn {
     pub session: SessionId,
     /// Number in the session, from 1.
@@ -193,14 +193,17 @@ impl Store {
         (number_key, mark): (&str, &str),
         update_offset: i64,
     ) -> Result<Vec<AuditedExecution>, StoreError> {
-        let rows = sqlx::query!(
+        let executions = sqlx::query_as!(
+            AuditedExecution,
             r#"
-            select e.id, coalesce(
+            select e.id as "id: _", coalesce(
                     (o.metadata ->> $1)::bigint + $3,
                     coalesce(e.metadata ->> $1, substring(p.input::text from $2 || '(\d+)'))::bigint
                 ) as "number!",
                 e.status::text as "status!", e.wait_reason, e.failure_code, e.created_at, e.started_at, e.finished_at,
-                t.session_id as "session_id?", t.number as "turn?", t.on_busy as "on_busy?", e.schedule_id,
+                case when t.session_id is not null then (t.session_id, t.number, t.on_busy = 'interrupt') end
+                    as "turn: AuditedTurn",
+                e.schedule_id as "schedule: _",
                 e.parent_id is null as "is_root!"
             from executions e join execution_payloads p on p.execution_id = e.id
             left join session_turns t on t.execution_id = e.id
@@ -217,24 +220,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let executions = rows.into_iter().map(|row| AuditedExecution {
-            id: ExecutionId(row.id),
-            number: row.number,
-            status: row.status,
-            wait_reason: row.wait_reason,
-            failure_code: row.failure_code,
-            created_at: row.created_at,
-            started_at: row.started_at,
-            finished_at: row.finished_at,
-            turn: row.session_id.zip(row.turn).map(|(session, number)| AuditedTurn {
-                session: SessionId(session),
-                number,
-                interrupts: row.on_busy.as_deref() == Some(OnBusy::Interrupt.as_str()),
-            }),
-            schedule: row.schedule_id.map(ScheduleId),
-            is_root: row.is_root,
-        });
-        Ok(executions.collect())
+        Ok(executions)
     }
 
     /// Every project whose metadata has `number_key`, with its tasks in the order of its plan.
@@ -302,21 +288,17 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn audited_memories(&self) -> Result<Vec<AuditedMemory>, StoreError> {
-        let rows = sqlx::query!(
+        let memories = sqlx::query_as!(
+            AuditedMemory,
             r#"
-            select s.id, (select count(*) from memory_updates u where u.source_id = s.id) as "updates!",
+            select s.id as "execution: _", (select count(*) from memory_updates u where u.source_id = s.id) as "updates!",
                 (select count(*) from memory_episodes m where m.execution_id = s.id) as "episodes!"
             from memory_sources s where not s.is_session order by s.id
             "#
         )
         .fetch_all(&self.pool)
         .await?;
-        let memories = rows.into_iter().map(|row| AuditedMemory {
-            execution: ExecutionId(row.id),
-            updates: row.updates,
-            episodes: row.episodes,
-        });
-        Ok(memories.collect())
+        Ok(memories)
     }
 
     /// Every budget, with the number of turns recorded in its tree.
@@ -324,9 +306,10 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn audited_budgets(&self) -> Result<Vec<AuditedBudget>, StoreError> {
-        let rows = sqlx::query!(
+        let budgets = sqlx::query_as!(
+            AuditedBudget,
             r#"
-            select b.root_id, b.max_calls, b.spent_calls, b.max_tokens, b.spent_tokens, b.reserved_calls,
+            select b.root_id as "root: _", b.max_calls, b.spent_calls, b.max_tokens, b.spent_tokens, b.reserved_calls,
                 (
                     select count(*) from steps s join executions e on e.id = s.execution_id
                     where s.kind = 'turn' and coalesce(e.budget_id, e.root_id, e.id) = b.root_id
@@ -336,16 +319,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let budgets = rows.into_iter().map(|row| AuditedBudget {
-            root: ExecutionId(row.root_id),
-            max_calls: row.max_calls,
-            spent_calls: row.spent_calls,
-            max_tokens: row.max_tokens,
-            spent_tokens: row.spent_tokens,
-            reserved_calls: row.reserved_calls,
-            turns: row.turns,
-        });
-        Ok(budgets.collect())
+        Ok(budgets)
     }
 
     /// Every lease, ended or held.
@@ -353,9 +327,10 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn audited_attempts(&self) -> Result<Vec<AuditedAttempt>, StoreError> {
-        let rows = sqlx::query!(
+        let attempts = sqlx::query_as!(
+            AuditedAttempt,
             r#"
-            select l.execution_id as "execution_id!", l.number as "number!", l.worker_id as "worker_id!",
+            select l.execution_id as "execution!: _", l.number as "number!", l.worker_id as "worker!: _",
                 l.started_at as "started_at!", l.ended_at, l.outcome as "outcome!"
             from (
                 select execution_id, number, worker_id, started_at, ended_at, outcome from attempts
@@ -367,15 +342,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        let attempts = rows.into_iter().map(|row| AuditedAttempt {
-            execution: ExecutionId(row.execution_id),
-            number: row.number,
-            worker: WorkerId(row.worker_id),
-            started_at: row.started_at,
-            ended_at: row.ended_at,
-            outcome: row.outcome,
-        });
-        Ok(attempts.collect())
+        Ok(attempts)
     }
 
     /// All rows of workers. The sweep deletes the row of a dead worker after an hour, so a caller that needs
@@ -384,10 +351,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn audited_workers(&self) -> Result<Vec<AuditedWorker>, StoreError> {
-        let rows = sqlx::query!("select id, pid, dead_at from workers order by id").fetch_all(&self.pool).await?;
-        let workers =
-            rows.into_iter().map(|row| AuditedWorker { id: WorkerId(row.id), pid: row.pid, dead_at: row.dead_at });
-        Ok(workers.collect())
+        let workers = sqlx::query_as!(AuditedWorker, "select id, pid, dead_at from workers order by id");
+        Ok(workers.fetch_all(&self.pool).await?)
     }
 
     /// Number of executions held by each process, by pid; a process that holds none is absent.
@@ -409,29 +374,20 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn audited_steps(&self) -> Result<Vec<AuditedStep>, StoreError> {
-        let rows = sqlx::query!(
+        let steps = sqlx::query_as!(
+            AuditedStep,
             r#"
-            select execution_id, seq, attempt, kind, name, state, preview, finished_at,
+            select execution_id as "execution: _", seq, attempt, kind, name, state, preview, finished_at,
                 encode(sha256(
-                    int8send(16) || uuid_send(execution_id) || int8send(length(key)) || key || int8send(4) || int4send(occurrence)
+                    int8send(16) || uuid_send(execution_id) || int8send(length(key)) || key
+                        || int8send(4) || int4send(occurrence)
                 ), 'hex') as "idempotency_key!"
             from steps where kind in ('turn', 'call') order by execution_id, seq
             "#
         )
         .fetch_all(&self.pool)
         .await?;
-        let steps = rows.into_iter().map(|row| AuditedStep {
-            execution: ExecutionId(row.execution_id),
-            seq: row.seq,
-            attempt: row.attempt,
-            kind: row.kind,
-            name: row.name,
-            state: row.state,
-            idempotency_key: row.idempotency_key,
-            preview: row.preview,
-            finished_at: row.finished_at,
-        });
-        Ok(steps.collect())
+        Ok(steps)
     }
 
     /// Histories that contradict themselves; see `sql/audit_histories.sql`.
@@ -454,15 +410,18 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn leftovers(&self) -> Result<Leftovers, StoreError> {
-        let row = sqlx::query!(
+        let leftovers = sqlx::query_as!(
+            Leftovers,
             r#"
             select
                 (select count(*) from executions where worker_id is not null) as "held!",
                 (select count(*) from parked) as "parked!",
                 (select count(*) from reservations) as "reservations!",
                 (select count(*) from human_requests where state = 'waiting') as "requests!",
-                (select count(*) from deadlines d join executions e on e.id = d.execution_id where e.finished_at is not null)
-                    as "deadlines!",
+                (
+                    select count(*) from deadlines d join executions e on e.id = d.execution_id
+                    where e.finished_at is not null
+                ) as "deadlines!",
                 (select count(*) from slots where execution_id is not null) as "slots!",
                 (select count(*) from slot_waiters) as "slot_waiters!",
                 (select count(*) from ends) as "ends!"
@@ -470,16 +429,7 @@ impl Store {
         )
         .fetch_one(&self.pool)
         .await?;
-        Ok(Leftovers {
-            held: row.held,
-            parked: row.parked,
-            reservations: row.reservations,
-            requests: row.requests,
-            deadlines: row.deadlines,
-            slots: row.slots,
-            slot_waiters: row.slot_waiters,
-            ends: row.ends,
-        })
+        Ok(leftovers)
     }
 
     /// Executions of a tenant that FAILED by anything but a cancel, each with its failure code.

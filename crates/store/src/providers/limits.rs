@@ -243,7 +243,8 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn wake_for_slot(&self, key: &ModelKey, n: i32) -> Result<Vec<Runnable>, StoreError> {
-        let woken = sqlx::query!(
+        let woken = sqlx::query_as!(
+            Runnable,
             r#"
             with woken as materialized (select id from longhaul_wake_for_slot($1, $2, $3, $4) as woken (id))
             select e.id as "id!", e.queue as "queue!" from woken join executions e on e.id = woken.id
@@ -255,7 +256,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        Ok(woken.into_iter().map(|row| Runnable { id: ExecutionId(row.id), queue: row.queue }).collect())
+        Ok(woken)
     }
 
     /// Reserves a slot in the rate limits of an endpoint (GCRA) while Redis is down. Returns the delay; reserves

@@ -118,9 +118,10 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub async fn next_turn(&self, session: SessionId, after: i32) -> Result<Option<NumberedTurn>, StoreError> {
-        let row = sqlx::query!(
+        let turn = sqlx::query_as!(
+            NumberedTurn,
             r#"
-            select t.number, t.execution_id
+            select t.number, t.execution_id as "execution: _"
             from session_turns t join executions e on e.id = t.execution_id
             where t.session_id = $1 and t.number > $2
             order by t.number limit 1
@@ -130,7 +131,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| NumberedTurn { number: row.number, execution: ExecutionId(row.execution_id) }))
+        Ok(turn)
     }
 
     /// Number of the message that an execution answers; `None` if it is in another session or in none.

@@ -62,21 +62,17 @@ pub(crate) async fn erase_from_transcript(
     .fetch_optional(&mut *connection)
     .await?;
     let Some(turn) = turn else { return Ok(Vec::new()) };
-    let places = sqlx::query!(
+    let places = sqlx::query_as!(
+        Place,
         r#"
-        select seq, execution_id, replaces_first, replaces_last
+        select seq, execution_id,
+            case when replaces_last is not null then (replaces_first, replaces_last) end as "replaces: (i32, i32)"
         from session_messages where session_id = $1 order by seq
         "#,
         turn.id,
     )
     .fetch_all(&mut *connection)
     .await?;
-    let places = places.into_iter().map(|row| Place {
-        seq: row.seq,
-        execution_id: row.execution_id,
-        replaces: row.replaces_first.zip(row.replaces_last),
-    });
-    let places: Vec<Place> = places.collect();
     let (erased, summarised) = reached(&places, execution);
     replace(connection, turn.id, &erased).await?;
     // They began with the texts that are gone now, and may have summarised them; those that are part of the transcript

@@ -325,9 +325,10 @@ impl Store {
     /// # Errors
     /// Postgres is unavailable.
     pub(crate) async fn session_turn(&self, id: ExecutionId) -> Result<Option<SessionTurn>, StoreError> {
-        let row = sqlx::query!(
+        let turn = sqlx::query_as!(
+            SessionTurn,
             r#"
-            select s.id, s.running, (
+            select s.id as "session: _", s.running as "running: _", (
                 select count(*) from session_turns b
                 where b.session_id = t.session_id and b.number < t.number and b.state <> 'ended'
             ) as "ahead!"
@@ -338,11 +339,7 @@ impl Store {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| SessionTurn {
-            session: SessionId(row.id),
-            running: row.running.map(ExecutionId),
-            ahead: row.ahead,
-        }))
+        Ok(turn)
     }
 
     /// True if the execution answers a message of the session.

@@ -1,7 +1,5 @@
 //! The turn of a session that was locked when its execution ended: the reaction `session`.
 
-use longhaul_domain::ExecutionId;
-
 use crate::{
     Store, StoreError,
     ends::{Reaction, Subject, strike_ends},
@@ -27,7 +25,8 @@ impl Store {
             transaction.rollback().await?;
             return Ok(None);
         }
-        let next = sqlx::query!(
+        let next = sqlx::query_as!(
+            Runnable,
             "select next.id, next.queue
              from executions ended
                  join sessions s on s.id = ended.session_id join executions next on next.id = s.running
@@ -40,6 +39,6 @@ impl Store {
             return Ok(None);
         }
         transaction.commit().await?;
-        Ok(next.map(|next| Runnable { id: ExecutionId(next.id), queue: next.queue }))
+        Ok(next)
     }
 }

@@ -40,4 +40,4 @@ followed as (
     update executions e set has_memory = true from place
     where e.id = $1 and not place.is_session and place.scope is not null and not e.has_memory
 )
-select tenant_id as "tenant_id!", agent_key as "agent_key!", scope as "scope!" from place where scope is not null
+select tenant_id as "tenant!: _", agent_key as "agent!", scope as "scope!" from place where scope is not null
