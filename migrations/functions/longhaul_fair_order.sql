@@ -19,67 +19,51 @@ begin
             select gap.queue, gap.serve_key, found.tenant_id, -9223372036854775808,
                 '00000000-0000-0000-0000-000000000000'::uuid
             from unnest(scan.gaps) as gap
-            cross join lateral (
-                with recursive found (tenant_id) as (
-                    (
-                        select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
-                            and x.lane = 0
-                            and x.tenant_id > gap.above and x.tenant_id < gap.below
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
-                            x.id
-                        limit 1
-                    )
-                    union all
-                    select next.tenant_id from found cross join lateral (
-                        select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = gap.queue and x.serve_key = gap.serve_key
-                            and x.lane = 0
-                            and x.tenant_id > found.tenant_id and x.tenant_id < gap.below
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
-                            x.id
-                        limit 1
-                    ) next
-                )
-                select found.tenant_id from found
-            ) found
+            cross join lateral longhaul_tenants_in_line(gap.queue, gap.serve_key, 0::smallint, gap.above, gap.below)
+                as found (tenant_id)
             limit max_found
         )
     ),
-    -- Number of each line's executions that would be next, read without locks, so that those not taken block no
+    -- The started executions of each line and its new ones, each with the place behind which they are taken. A started
+    -- execution that came back may be older than the one taken last.
+    half as materialized (
+        select line.queue, line.serve_key, line.tenant_id, false as is_new, -9223372036854775808 as after_rank,
+            '00000000-0000-0000-0000-000000000000'::uuid as after_id
+        from line
+        union all
+        select line.queue, line.serve_key, line.tenant_id, true, line.after_rank, line.after_id from line
+    ),
+    -- Number of each half's executions that would be next, read without locks, so that those not taken block no
     -- other claim. A single line needs no such look: all that is taken is its own.
     wanted as materialized (
-        select line.*, half.is_new, scan.candidates::bigint as n
-        from line cross join (values (false), (true)) as half (is_new)
-        where (select count(*) from line) = 1
+        select half.*, scan.candidates::bigint as n from half where (select count(*) from line) = 1
         union all
-        select next.queue, next.serve_key, next.tenant_id, next.after_rank, next.after_id, next.is_new, count(*)
+        select next.queue, next.serve_key, next.tenant_id, next.is_new, next.after_rank, next.after_id, count(*)
         from (
-            select line.*, half.is_new
-            from line cross join (values (false), (true)) as half (is_new) cross join lateral (
-                select longhaul_claim_rank(x.created_at, x.priority) as rank, x.id
-                from executions x
-                where x.wait_reason = 'worker' and x.queue = line.queue and x.serve_key = line.serve_key and x.lane = 0
-                    and x.tenant_id = line.tenant_id and (x.started_at is null) = half.is_new
-                    and (longhaul_claim_rank(x.created_at, x.priority), x.id) > (
-                        -- A started execution that came back may be older than the one taken last.
-                        case when half.is_new then line.after_rank else -9223372036854775808 end,
-                        case when half.is_new then line.after_id else '00000000-0000-0000-0000-000000000000'::uuid end
-                    )
-                order by longhaul_claim_rank(x.created_at, x.priority), x.id
-                limit scan.per_tenant
-            ) head
-            left join unnest(scan.usage) as used on used.tenant_id = line.tenant_id
+            select c.*
+            from (
+                select half.*, half.queue <> 'interactive' as is_batch, head.rank, head.id
+                from half cross join lateral (
+                    select longhaul_claim_rank(x.created_at, x.priority) as rank, x.id
+                    from executions x
+                    where x.wait_reason = 'worker' and x.queue = half.queue and x.serve_key = half.serve_key
+                        and x.lane = 0 and x.tenant_id = half.tenant_id and (x.started_at is null) = half.is_new
+                        and (longhaul_claim_rank(x.created_at, x.priority), x.id) > (half.after_rank, half.after_id)
+                    order by longhaul_claim_rank(x.created_at, x.priority), x.id
+                    limit scan.per_tenant
+                ) head
+            ) c
+            left join unnest(scan.usage) as used on used.tenant_id = c.tenant_id
             where (select count(*) from line) > 1
+            -- As in `picked`.
             order by coalesce(used.tokens, 0)
                 + scan.usual * row_number() over (
-                    partition by line.tenant_id
-                    order by line.queue <> 'interactive', half.is_new, head.rank, head.id
+                    partition by c.tenant_id order by c.is_batch, c.is_new, c.rank, c.id
                 ),
-                line.queue <> 'interactive', half.is_new, head.rank, head.id
+                c.is_batch, c.is_new, c.rank, c.id
             limit scan.candidates
         ) next
-        group by next.queue, next.serve_key, next.tenant_id, next.after_rank, next.after_id, next.is_new
+        group by next.queue, next.serve_key, next.tenant_id, next.is_new, next.after_rank, next.after_id
     ),
     candidate as materialized (
         select e.* from wanted cross join lateral (
@@ -89,10 +73,7 @@ begin
             from executions x
             where x.wait_reason = 'worker' and x.queue = wanted.queue and x.serve_key = wanted.serve_key and x.lane = 0
                 and x.tenant_id = wanted.tenant_id and (x.started_at is null) = wanted.is_new
-                and (longhaul_claim_rank(x.created_at, x.priority), x.id) > (
-                    case when wanted.is_new then wanted.after_rank else -9223372036854775808 end,
-                    case when wanted.is_new then wanted.after_id else '00000000-0000-0000-0000-000000000000'::uuid end
-                )
+                and (longhaul_claim_rank(x.created_at, x.priority), x.id) > (wanted.after_rank, wanted.after_id)
             order by longhaul_claim_rank(x.created_at, x.priority), x.id
             limit wanted.n
             for update skip locked
@@ -103,28 +84,15 @@ begin
                 longhaul_claim_rank(x.created_at, x.priority), suspect.room
             from executions x
             where x.wait_reason = 'worker' and x.id = any (array(
-                with recursive found (tenant_id) as (
-                    (
-                        select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = suspect.queue
-                            and x.serve_key = suspect.serve_key and x.lane = suspect.lane
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
-                            x.id
-                        limit 1
-                    )
-                    union all
-                    select next.tenant_id from found cross join lateral (
-                        select x.tenant_id from executions x
-                        where x.wait_reason = 'worker' and x.queue = suspect.queue
-                            and x.serve_key = suspect.serve_key and x.lane = suspect.lane
-                            and x.tenant_id > found.tenant_id
-                        order by x.tenant_id, (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority),
-                            x.id
-                        limit 1
-                    ) next
-                )
                 select head.id
-                from (select found.tenant_id from found limit max_found) found cross join lateral (
+                from (
+                    select tenant.id as tenant_id
+                    from longhaul_tenants_in_line(
+                        suspect.queue, suspect.serve_key, suspect.lane, '00000000-0000-0000-0000-000000000000',
+                        'ffffffff-ffff-ffff-ffff-ffffffffffff'
+                    ) as tenant (id)
+                    limit max_found
+                ) found cross join lateral (
                     select x.id, row_number() over (
                         order by (x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id
                     ) as place

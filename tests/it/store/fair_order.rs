@@ -256,3 +256,19 @@ async fn started_runs_first_and_waiting_outweighs_priority() {
     // Nine levels of priority equal 45 minutes of waiting, so the old execution goes before the last one only.
     assert_eq!(order, [started, higher, old, late]);
 }
+
+/// A call for each gap would read all tenants of a list before the bound on their number applies.
+#[tokio::test]
+async fn tenants_in_line_are_part_of_the_claim() {
+    let world = World::create().await;
+    let look = "explain select found.tenant_id
+        from unnest(array['default', 'other']) as gap (queue)
+        cross join lateral longhaul_tenants_in_line(
+            gap.queue, '', 0::smallint, '00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+        ) as found (tenant_id)
+        limit 10";
+    let plan: Vec<String> = sqlx::query_scalar(look).fetch_all(world.pool()).await.unwrap();
+    let plan = plan.join("\n");
+    assert!(plan.contains("Recursive Union"), "{plan}");
+    assert!(!plan.contains("longhaul_tenants_in_line"), "{plan}");
+}
