@@ -1,5 +1,6 @@
 //! Rules of the repository that no compiler checks: layers and sizes here, the rest by file.
 
+mod copies;
 mod imports;
 mod parameters;
 mod words;

@@ -5,9 +5,6 @@ use super::texts;
 /// Most positional parameters of a statement or a function; beyond that the values of one row are a row type.
 const MAX_PARAMETERS: usize = 8;
 
-/// A list has a parameter for each of its filters: the planner drops the conditions of those that are null.
-const LISTS: [&str; 1] = ["crates/store/src/executions/read.rs"];
-
 /// The greatest number of a positional parameter in a text.
 fn parameters(text: &str) -> usize {
     let numbers = text.split('$').skip(1).filter_map(|rest| {
@@ -40,8 +37,7 @@ fn arguments(definition: &str) -> usize {
 fn statements_take_few_parameters() {
     for (path, text) in texts("crates/store/src", &["rs", "sql"]) {
         let most = parameters(&text);
-        let is_list = LISTS.contains(&path.as_str());
-        assert!(is_list || most <= MAX_PARAMETERS, "{path}: a statement has {most} parameters; let it take rows");
+        assert!(most <= MAX_PARAMETERS, "{path}: a statement has {most} parameters; let it take rows");
     }
     let functions = texts("migrations/functions", &["sql"]);
     assert!(functions.len() > 40, "{}", functions.len());

@@ -1,7 +1,8 @@
 -- Ends leases, many at once: finish, fail, park (retry included) and release, each with what its attempt last wrote.
 -- A cancel that came meanwhile turns everything but a finish into FAILED `cancelled`; a wake that came meanwhile
 -- turns a park into runnable (core-rules 3, 17). All else that an end does is in `longhaul_execution_over`
--- (docs/design/end.md); the caller hands over the slots that it cleared.
+-- (docs/design/end.md); the caller hands over the slots that it cleared. `recorded` and `settled` are those of
+-- record.sql.
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
@@ -65,11 +66,11 @@ recorded as (
         execution_id, seq, attempt, kind, state, key, occurrence, name, appends, body, preview, failure_code,
         input_tokens, output_tokens, cached_tokens, cache_write_tokens, cost, started_at, finished_at
     )
-    select verdict.id, step.seq, verdict.attempt, step.kind, step.state, step.key, step.occurrence, step.name, step.appends,
+    select held.id, step.seq, held.attempt, step.kind, step.state, step.key, step.occurrence, step.name, step.appends,
         step.body, step.preview, step.failure_code, step.input_tokens, step.output_tokens, step.cached_tokens,
         step.cache_write_tokens, step.cost,
-        verdict.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then verdict.now end
-    from unnest($3::journal_step[]) as step join verdict on verdict.id = step.execution_id
+        now.now - step.took_ms * interval '1 millisecond', case when step.state <> 'intent' then now.now end
+    from now, unnest($3::journal_step[]) as step join held on held.id = step.execution_id
     on conflict (execution_id, seq) do update
     set state = excluded.state, name = excluded.name, appends = excluded.appends, body = excluded.body,
         preview = excluded.preview, failure_code = excluded.failure_code, input_tokens = excluded.input_tokens,
@@ -79,17 +80,18 @@ recorded as (
     where s.state = 'intent'
 ),
 settled as (
+    -- The reservation alone: an update of the budget's row would make the executions of one tree wait for each other.
     update reservations r
     set state = 'settled', charged_cost = case when settlement.is_estimate then r.cost else settlement.cost end,
         charged_tokens = case when settlement.is_estimate then r.tokens else settlement.tokens end,
         charged_calls = settlement.calls, is_estimate = settlement.is_estimate
-    from unnest($5::journal_settlement[]) as settlement join verdict on verdict.id = settlement.execution_id
-    where r.execution_id = verdict.id and r.step_key = settlement.step_key and r.state = 'open'
+    from unnest($5::journal_settlement[]) as settlement join held on held.id = settlement.execution_id
+    where r.execution_id = held.id and r.step_key = settlement.step_key and r.state = 'open'
 ),
 told as (
     insert into events (execution_id, seq, at, kind, data)
-    select verdict.id, verdict.event_seq + event.number, verdict.now, event.kind, event.data
-    from unnest($4::journal_event[]) as event join verdict on verdict.id = event.execution_id
+    select held.id, held.event_seq + event.number, now.now, event.kind, event.data
+    from now, unnest($4::journal_event[]) as event join held on held.id = event.execution_id
     union all
     select id, event_seq + coalesce((write).events, 0) + 1, now,
         case status when 'FINISHED' then 'finished' when 'FAILED' then 'failed' else
@@ -116,7 +118,10 @@ waits as (
     select id, tenant_id, wait_reason,
         coalesce(
             case when wait_reason = 'provider_down' then
-                (select least(w.give_up_at, verdict.deadline_at) from provider_waits w where w.execution_id = verdict.id)
+                (
+                    select least(w.give_up_at, verdict.deadline_at) from provider_waits w
+                    where w.execution_id = verdict.id
+                )
             end,
             wait_until, deadline_at
         )

@@ -1,6 +1,6 @@
 -- Writes of running attempts, for many executions at once: steps, messages, events, counters and settlements, fenced
 -- by the worker's row and by each lease. A write is applied only if it is the next of its lease, so a repeated write
--- changes nothing.
+-- changes nothing. `recorded` and `settled` stand in conclude.sql as well (docs/design/journal.md).
 with me as materialized (
     select id from workers where id = $1 and dead_at is null for key share
 ),
