@@ -157,7 +157,8 @@ impl DevServer {
         loop {
             let ended = tokio::select! {
                 ended = self.roles.join_next() => ended,
-                () = self.postgres.ended() => anyhow::bail!("the private PostgreSQL ended; see {}", self.postgres.log().display()),
+                () = self.postgres.ended() => anyhow::bail!("the private PostgreSQL ended; see {}",
+                    self.postgres.log().display()),
                 () = self.redis.ended() => anyhow::bail!("the private Redis ended; see {}", self.redis.log().display()),
             };
             match ended {

@@ -340,7 +340,8 @@ mod tests {
 
     #[test]
     fn words_of_yaml_1_1_are_strings() {
-        let text = "key: d\nagent_key: a\nname: D\nprompt: x\ninput_schema:\n  properties: {n: {type: integer}, on: {enum: [y, no, off]}}\n";
+        let text = "key: d\nagent_key: a\nname: D\nprompt: x\ninput_schema:\n  properties: {n: {type: integer}, on: \
+            {enum: [y, no, off]}}\n";
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("d.yaml"), text).unwrap();
         let read = SpecFiles::read(&[dir.path().to_owned()]).sound().unwrap();
@@ -355,7 +356,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::write(
             dir.path().join("a.yaml"),
-            "key: a\nname: A\nprompts:\n  conversation: |\n    hi\n    {{ inptu.x }}\nmodle: {}\nmodel: {script: '{{ nope'}\n",
+            "key: a\nname: A\nprompts:\n  conversation: |\n    hi\n    {{ inptu.x }}\nmodle: {}\nmodel: \
+             {script: '{{ nope'}\n",
         )
         .unwrap();
         fs::write(dir.path().join("b.yaml"), "key: [\n").unwrap();

@@ -88,7 +88,8 @@ impl SandboxConfig {
         for path in paths {
             rules.require(
                 path.starts_with('/') && path != "/",
-                "sandbox.bwrap, sandbox.scratch_dir and each of sandbox.readable must be absolute paths, and not / itself",
+                "sandbox.bwrap, sandbox.scratch_dir and each of sandbox.readable must be absolute paths, and not / \
+                 itself",
             );
         }
         rules.require((1..=256).contains(&self.concurrency), "sandbox.concurrency must be 1 to 256 runs at a time");
@@ -98,8 +99,11 @@ impl SandboxConfig {
             "sandbox.first_user must be at least 1,000: the users below it are the system's",
         );
         rules.require(
-            Duration::from_secs(1) <= self.timeout && self.timeout <= self.timeout_max && self.timeout_max <= ADVERTISED,
-            "sandbox.timeout_seconds must be at least 1 and at most sandbox.timeout_max_seconds, which must be at most 30",
+            Duration::from_secs(1) <= self.timeout
+                && self.timeout <= self.timeout_max
+                && self.timeout_max <= ADVERTISED,
+            "sandbox.timeout_seconds must be at least 1 and at most sandbox.timeout_max_seconds, which must be at most \
+             30",
         );
         rules.require(
             (64 << 20..=64 << 30).contains(&self.memory_bytes),
@@ -113,7 +117,8 @@ impl SandboxConfig {
         );
         rules.require(
             (1_024..=4 << 20).contains(&self.output_bytes) && (1_024..=16 << 20).contains(&self.result_bytes),
-            "sandbox.output_bytes must be 1 KiB to 4 MiB, and sandbox.result_bytes 1 KiB to 16 MiB: they are held in memory",
+            "sandbox.output_bytes must be 1 KiB to 4 MiB, and sandbox.result_bytes 1 KiB to 16 MiB: they are held in \
+             memory",
         );
         rules.require(
             self.code_bytes <= self.request_bytes && (1_024..=16 << 20).contains(&self.request_bytes),
@@ -121,7 +126,8 @@ impl SandboxConfig {
         );
         rules.require(
             self.shutdown >= self.timeout_max,
-            "sandbox.shutdown_seconds must be at least sandbox.timeout_max_seconds, or a stop ends code that is in time",
+            "sandbox.shutdown_seconds must be at least sandbox.timeout_max_seconds, or a stop ends code that is in \
+             time",
         );
     }
 }

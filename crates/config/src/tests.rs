@@ -160,7 +160,8 @@ fn cache_prices_derive_from_the_price_of_input() {
 
 #[test]
 fn provider_from_the_file_keeps_its_settings() {
-    let file = "[llm.providers.openai]\nkind = 'openai'\nbase_url = 'http://gateway/v1'\n[llm.providers.openai.headers]\nx-team = 'env://TEAM'\n";
+    let file = "[llm.providers.openai]\nkind = 'openai'\nbase_url = \
+        'http://gateway/v1'\n[llm.providers.openai.headers]\nx-team = 'env://TEAM'\n";
     let config = with_file(file, &[("OPENAI_API_KEY", "k")]).unwrap();
     let provider = &config.llm.providers["openai"];
     assert_eq!(provider.base_url.as_deref(), Some("http://gateway/v1"));
@@ -194,7 +195,8 @@ fn provider_timeouts_default_to_the_default_file() {
 fn secrets_are_shown_by_neither_debug_nor_settings() {
     let secret = "hunter2-hunter2-hunter2-hunter2-hunter2";
     let file = format!(
-        "[llm.providers.x]\nkind = 'openai'\nbase_url = 'http://x'\napi_key = '{secret}'\nheaders = {{ a = '{secret}' }}\n"
+        "[llm.providers.x]\nkind = 'openai'\nbase_url = 'http://x'\napi_key = '{secret}'\nheaders = {{ a = '{secret}' \
+         }}\n"
     );
     let url = format!("postgres://u:{secret}@h/d");
     let environment = [

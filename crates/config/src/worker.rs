@@ -124,7 +124,8 @@ impl WorkerConfig {
         );
         rules.require(
             self.drain > self.renew,
-            "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it ends",
+            "worker.drain_seconds must be longer than worker.renew_seconds, since a drain renews the lease until it \
+             ends",
         );
     }
 }

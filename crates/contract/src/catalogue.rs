@@ -385,7 +385,8 @@ mod tests {
     fn every_catalogue_violation_is_reported() {
         let spec: PlatformSpec = serde_json::from_value(serde_json::json!({
             "managed_models": [{"id": "m"}, {"id": "m"}],
-            "providers": [{"slug": "p", "provider_key": "k", "adapter_kind": "a", "endpoint_url": "ftp://x", "provider_origin": "moon"}],
+            "providers": [{"slug": "p", "provider_key": "k", "adapter_kind": "a", "endpoint_url": "ftp://x",
+                "provider_origin": "moon"}],
             "profiles": [{"slug": "d", "bindings": {"levitation": {"provider": "p", "resources": [7]}}}],
             "tools": [{"tool_ref": "t", "tool_name": "a b", "transport": "carrier_pigeon"}],
             "access": [{"agent": "a", "shares": [{"grantee": "everybody", "permission": "own"}]}],

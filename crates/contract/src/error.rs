@@ -46,7 +46,8 @@ codes! {
     /// The caller may not execute the agent.
     PolicyDenied = "EXEC_POLICY_DENIED", 403, Permanent, "Execution is denied by policy";
     /// The agent needs the internet and the runtime profile is not `online`.
-    RuntimeProfileBlocked = "EXEC_RUNTIME_PROFILE_BLOCKED", 403, Permanent, "Agent requires internet access but the runtime profile is not online";
+    RuntimeProfileBlocked = "EXEC_RUNTIME_PROFILE_BLOCKED", 403, Permanent,
+    "Agent requires internet access but the runtime profile is not online";
     /// No agent has this id.
     AgentNotFound = "EXEC_AGENT_NOT_FOUND", 404, Permanent, "Agent not found";
     /// The agent does not have this version, or no longer has it.

@@ -100,14 +100,17 @@ mod tests {
     fn nonempty_messages_win_over_the_prompt() {
         let both = json!({"prompt": "p", "messages": [{"role": "USER", "content": " m "}]});
         assert_eq!(read(both), json!([{"role": "user", "content": [{"type": "text", "text": "m"}]}]));
-        let nothing = json!({"prompt": " p ", "messages": [{"role": "user", "content": "  "}, {"role": "robot", "content": "x"}]});
+        let nothing = json!({"prompt": " p ",
+            "messages": [{"role": "user", "content": "  "}, {"role": "robot", "content": "x"}]});
         assert_eq!(read(nothing), json!([{"role": "user", "content": [{"type": "text", "text": "p"}]}]));
     }
 
     #[test]
     fn text_parts_alone_are_kept() {
         let input = json!({"messages": [
-            {"role": "assistant", "content": [{"type": "image", "url": "x"}, {"type": "text", "text": " a "}, {"type": "text", "text": ""}],
+            {"role": "assistant",
+                "content": [{"type": "image", "url": "x"}, {"type": "text", "text": " a "},
+                    {"type": "text", "text": ""}],
              "tool_calls": [1]},
             {"role": "tool", "content": {"a": 1}}, {"content": "no role"}, 7,
         ]});

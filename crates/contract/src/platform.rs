@@ -377,7 +377,8 @@ mod tests {
 
     #[test]
     fn binding_gets_defaults_for_null_fields() {
-        let llm = json!({"slug": "s", "endpoint_url": "http://llm:8000/", "enabled": null, "config": null, "resources": null});
+        let llm = json!({"slug": "s", "endpoint_url": "http://llm:8000/", "enabled": null, "config": null,
+            "resources": null});
         let of = snapshot(&llm);
         assert_eq!(of.deployment_slug(), Some("local-default"));
         let binding = of.binding(Capability::LlmInference).unwrap();
@@ -438,11 +439,13 @@ mod tests {
 
     #[test]
     fn only_literal_secrets_are_changed() {
-        let refs = json!({"api_key": "sk-1", "other": "env://KEY", "third": "sealed:v1:x", "fourth": "modelops://m", "empty": " "});
+        let refs = json!({"api_key": "sk-1", "other": "env://KEY", "third": "sealed:v1:x", "fourth": "modelops://m",
+            "empty": " "});
         let mut of = snapshot(&json!({"config": {"secret_refs": refs}}));
         of.change_literal_secrets(|literal| Ok::<_, ()>(format!("sealed:{}", literal.len()))).unwrap();
         let changed = &of.0["capabilities"]["llm_inference"]["config"]["secret_refs"];
-        let expected = json!({"api_key": "sealed:4", "other": "env://KEY", "third": "sealed:v1:x", "fourth": "modelops://m", "empty": " "});
+        let expected = json!({"api_key": "sealed:4", "other": "env://KEY", "third": "sealed:v1:x",
+            "fourth": "modelops://m", "empty": " "});
         assert_eq!(changed, &expected);
     }
 }

@@ -261,7 +261,8 @@ mod tests {
             (json!({"agent_id": "a", "input": "x", "requested_by_user_id": "x"}), R::INPUT),
             (json!({"agent_id": "a", "input": {"prompt": "x\u{0}"}}), R::NUL),
             (
-                json!({"agent_id": "a", "input": {"prompt": "p", "retrieval": {"top_k": 1}}, "requested_by_user_id": "x"}),
+                json!({"agent_id": "a", "input": {"prompt": "p", "retrieval": {"top_k": 1}},
+                    "requested_by_user_id": "x"}),
                 R::RETRIEVAL,
             ),
             (json!({"agent_id": "a", "input": {"retrieval": {"index": "i", "query": "q"}}}), R::RETRIEVAL),

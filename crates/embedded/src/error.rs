@@ -37,7 +37,8 @@ pub enum ServersError {
         expected: u32,
     },
     /// The cluster needs a PostgreSQL version that is not installed.
-    #[error("{} was made by PostgreSQL {wanted}, which is not installed: install it or remove the directory", dir.display())]
+    #[error("{} was made by PostgreSQL {wanted}, which is not installed: install it or remove the directory",
+        dir.display())]
     OtherVersion {
         dir: PathBuf,
         /// Major version that made the cluster.

@@ -114,7 +114,8 @@ impl Deref for PrivateRedis {
 
 fn config(port: u16, password: &str) -> String {
     format!(
-        "bind 127.0.0.1\nport {port}\nprotected-mode yes\nrequirepass {password}\ndaemonize no\nsave \"\"\nappendonly no\n\
+        "bind 127.0.0.1\nport {port}\nprotected-mode yes\nrequirepass {password}\ndaemonize no\nsave \"\"\nappendonly \
+         no\n\
          maxclients 4096\n"
     )
 }

@@ -2,7 +2,8 @@
 
 /// A type that does not fit the bytes, or that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the bytes are {}, and the Content-Type says {declared}", found.unwrap_or("none of PNG, JPEG, WebP, PDF and UTF-8 text"))]
+#[error("the bytes are {}, and the Content-Type says {declared}",
+    found.unwrap_or("none of PNG, JPEG, WebP, PDF and UTF-8 text"))]
 pub struct Mismatch {
     pub found: Option<&'static str>,
     pub declared: String,

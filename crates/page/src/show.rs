@@ -48,7 +48,8 @@ fn refused(uri: &Uri, refusal: &Refusal) -> Response {
         return Redirect::to(&format!("/login?{query}")).into_response();
     }
     let values = json!({
-        "status": refusal.status.as_u16(), "code": refusal.code, "detail": refusal.detail, "path": uri.path(), "query": {},
+        "status": refusal.status.as_u16(), "code": refusal.code, "detail": refusal.detail, "path": uri.path(),
+        "query": {},
     });
     (refusal.status, Html(render::page("refused.html", &values))).into_response()
 }

@@ -90,7 +90,8 @@ mod tests {
         let execution =
             context! { created_at => "2026-01-01T00:00:00Z", status => "IN_PROGRESS", wait_reason => "approval" };
         let attempts = Value::from(vec![context! {
-            number => 1, started_at => "2026-01-01T00:00:01Z", ended_at => "2026-01-01T00:00:02Z", wait_reason => "approval",
+            number => 1, started_at => "2026-01-01T00:00:01Z", ended_at => "2026-01-01T00:00:02Z",
+            wait_reason => "approval",
         }]);
         let rows = rows(&execution, &attempts, &Value::UNDEFINED);
         let last = rows.last().unwrap();

@@ -130,7 +130,8 @@ mod tests {
     fn vectors_are_numeric_lists_by_index() {
         let answer = json!({"data": [
             {"index": 1, "embedding": [3, 4.5]}, {"index": 0, "embedding": [1, 2]}, {"index": 2, "embedding": []},
-            {"index": 3, "embedding": [true]}, {"index": 4, "embedding": ["1"]}, {"index": 5, "embedding": [1e39]}, {"index": 6},
+            {"index": 3, "embedding": [true]}, {"index": 4, "embedding": ["1"]}, {"index": 5, "embedding": [1e39]},
+            {"index": 6},
         ]});
         assert_eq!(vectors(&answer), [[1.0, 2.0], [3.0, 4.5]]);
         let unnumbered = json!({"data": [{"index": 1, "embedding": [1]}, {"embedding": [2]}]});

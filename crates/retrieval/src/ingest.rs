@@ -355,7 +355,8 @@ mod tests {
 
     #[test]
     fn markdown_is_cut_at_headings() {
-        let text = "# One\n\nAlpha beta gamma delta alpha beta gamma delta.\n\n# Two\n\nEpsilon zeta eta theta iota kappa lambda mu nu xi omicron.";
+        let text = "# One\n\nAlpha beta gamma delta alpha beta gamma delta.\n\n# Two\n\nEpsilon zeta eta theta iota \
+            kappa lambda mu nu xi omicron.";
         let chunks = split(text, DocumentFormat::Markdown, SETTINGS).unwrap();
         assert_eq!(chunks.len(), 2);
         assert!(chunks[0].starts_with("# One") && chunks[1].starts_with("# Two"), "{chunks:?}");

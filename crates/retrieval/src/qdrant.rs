@@ -40,7 +40,11 @@ fn body(looked: SearchCriterion<'_>, top_k: u32, filters: &Filters) -> Result<(&
     for (key, value) in filters {
         must.push(json!({"key": property(key)?, "match": {"value": value}}));
     }
-    let common = |must: Vec<Value>| json!({"limit": top_k, "filter": {"must": must}, "with_payload": true, "with_vector": false});
+    let common = |must: Vec<Value>| {
+        json!({
+            "limit": top_k, "filter": {"must": must}, "with_payload": true, "with_vector": false
+        })
+    };
     Ok(match looked {
         SearchCriterion::Near(vector) => {
             let mut body = common(must);
@@ -99,7 +103,8 @@ mod tests {
         assert_eq!(path, "search");
         assert_eq!(
             search,
-            json!({"vector": [0.1, 0.25], "limit": 5, "filter": {"must": [must]}, "with_payload": true, "with_vector": false})
+            json!({"vector": [0.1, 0.25], "limit": 5, "filter": {"must": [must]}, "with_payload": true,
+                "with_vector": false})
         );
         let (path, scroll) = body(SearchCriterion::Words("p"), 5, &filters).unwrap();
         assert_eq!(path, "scroll");
@@ -113,7 +118,8 @@ mod tests {
     #[test]
     fn incomplete_points_get_default_fields() {
         let read = |point: Value, kind| hit(point.as_object().unwrap(), kind);
-        let point = json!({"id": 7, "score": 0.5, "payload": {"document_id": "d", "text": " t ", "metadata": {"a": 1}, "b": 2}});
+        let point = json!({"id": 7, "score": 0.5,
+            "payload": {"document_id": "d", "text": " t ", "metadata": {"a": 1}, "b": 2}});
         let found = read(point, ScoreKind::Similarity);
         assert_eq!((found.id.as_str(), found.text.as_str(), found.score), ("d", "t", 0.5));
         assert_eq!(Value::Object(found.metadata), json!({"a": 1}));

@@ -65,7 +65,8 @@ fn query(
     };
     let filter = if filters.is_empty() { String::new() } else { format!(", where: {}", filter(filters, numbers)?) };
     Ok(format!(
-        "{{ Get {{ {class}(limit: {top_k}, {by}{filter}) {{ document_id text metadata_json _additional {{ id {score} }} }} }} }}"
+        "{{ Get {{ {class}(limit: {top_k}, {by}{filter}) {{ document_id text metadata_json _additional {{ id {score} \
+         }} }} }} }}"
     ))
 }
 
@@ -132,23 +133,24 @@ mod tests {
                 .unwrap();
         assert_eq!(
             semantic,
-            "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25, 1, 1e-07] }) { document_id text metadata_json \
-             _additional { id distance } } } }"
+            "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25, 1, 1e-07] }) { document_id text \
+             metadata_json _additional { id distance } } } }"
         );
         let tenant = ("Tenant", FilterValue::Text("ops".into()));
         let keyword =
             query(&class, SearchCriterion::Words("p\"é\n"), 5, &filters(&[tenant]), Numbers::WholeApart).unwrap();
         assert_eq!(
             keyword,
-            "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: { path: [\"tenant\"], \
-             operator: Equal, valueText: \"ops\" }) { document_id text metadata_json _additional { id score } } } }"
+            "{ Get { KnowledgeBase(limit: 5, bm25: { query: \"p\\\"\\u00e9\\n\", properties: [\"text\"] }, where: \
+             { path: [\"tenant\"], operator: Equal, valueText: \"ops\" }) { document_id text metadata_json _additional \
+             { id score } } } }"
         );
         let several = [("b", FilterValue::Bool(true)), ("n", FilterValue::Int(3)), ("x-y", FilterValue::Number(1.5))];
         let and = filter(&filters(&several), Numbers::WholeApart).unwrap();
         assert_eq!(
             and,
-            "{ operator: And, operands: [{ path: [\"b\"], operator: Equal, valueBoolean: true }, { path: [\"n\"], operator: Equal, \
-             valueInt: 3 }, { path: [\"x_y\"], operator: Equal, valueNumber: 1.5 }] }"
+            "{ operator: And, operands: [{ path: [\"b\"], operator: Equal, valueBoolean: true }, { path: [\"n\"], \
+             operator: Equal, valueInt: 3 }, { path: [\"x_y\"], operator: Equal, valueNumber: 1.5 }] }"
         );
         assert_eq!(filter(&filters(&[("1", FilterValue::Int(1))]), Numbers::OneType), Err(InvalidName::Key));
     }
@@ -168,7 +170,8 @@ mod tests {
     #[test]
     fn incomplete_rows_get_default_fields() {
         let row = json!({
-            "document_id": " d ", "text": " t ", "metadata_json": "{\"a\": 1}", "_additional": {"id": "u", "score": "5.0"},
+            "document_id": " d ", "text": " t ", "metadata_json": "{\"a\": 1}",
+            "_additional": {"id": "u", "score": "5.0"},
         });
         let read = |row: &Value, kind| hit(row.as_object().unwrap(), kind);
         let expected = Hit {

@@ -157,7 +157,8 @@ pub(crate) fn check(as_another_user: bool) -> io::Result<()> {
     let rights = rights.and_then(|rights| u64::from_str_radix(rights.trim(), 16).ok()).unwrap_or(0);
     if as_another_user && rights & SYS_PTRACE == 0 {
         return Err(io::Error::other(
-            "root without the capability CAP_SYS_PTRACE cannot watch what runs as another user; start the sandbox as a user of its own",
+            "root without the capability CAP_SYS_PTRACE cannot watch what runs as another user; start the sandbox as a \
+             user of its own",
         ));
     }
     Ok(())

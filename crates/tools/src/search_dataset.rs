@@ -57,7 +57,10 @@ impl AnyTool for SearchDataset {
         let found = self.indexes.search(tenant, &request).await.map_err(|error| report(&error))?;
         let results: Vec<Value> = found
             .results()
-            .map(|item| json!({"id": item.id, "text": item.text, "metadata": item.metadata, "score": item.relevance_score}))
+            .map(|item| {
+                json!({"id": item.id, "text": item.text, "metadata": item.metadata,
+                "score": item.relevance_score})
+            })
             .collect();
         Ok(json!({"index": request.index, "results": results}).to_string().into())
     }
@@ -66,7 +69,9 @@ impl AnyTool for SearchDataset {
 /// Logs the error for the operator and reports it to the model, which may search by keyword or continue without
 /// results.
 fn report(error: &RetrievalError) -> ToolFailure {
-    tracing::warn!(error = %error, upstream = error.upstream.as_deref().unwrap_or_default(), "a dataset was not searched");
+    tracing::warn!(
+        error = %error, upstream = error.upstream.as_deref().unwrap_or_default(), "a dataset was not searched"
+    );
     ToolFailure::Reported(error.to_string())
 }
 
@@ -84,7 +89,8 @@ fn spec(datasets: &[String]) -> ToolSpec {
             "properties": {
                 "query": {"type": "string", "minLength": 1, "description": "What to look for: a question or words."},
                 "index": {"type": "string", "enum": datasets, "description": "Which documents."},
-                "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS, "description": "Passages wanted; 5 when absent."},
+                "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_RESULTS,
+                    "description": "Passages wanted; 5 when absent."},
                 "search_method": {
                     "type": "string",
                     "enum": ["semantic", "keyword", "hybrid"],

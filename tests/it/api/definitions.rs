@@ -119,7 +119,10 @@ async fn invalid_definitions_and_agents_are_refused() {
 
 #[tokio::test]
 async fn tool_server_command_needs_an_allowed_owner() {
-    let with = |server: Value| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": server}});
+    let with = |server: Value| {
+        json!({"key": "me", "name": "Me", "prompts": {"conversation": ""},
+            "mcp_servers": {"crm": server}})
+    };
     let (command, url) = (with(json!({"command": ["crm-tools"]})), with(json!({"url": "https://crm.example.com/mcp"})));
     for (stdio_servers, tenants_own, shared) in
         [(AllowedAgents::Any, 201, 201), (AllowedAgents::AppliedOnly, 403, 201), (AllowedAgents::Off, 403, 403)]
@@ -168,7 +171,10 @@ async fn worker_variable_needs_an_allowed_owner() {
 
 #[tokio::test]
 async fn private_address_needs_an_allowed_owner() {
-    let with = |url: &str| json!({"key": "me", "name": "Me", "prompts": {"conversation": ""}, "mcp_servers": {"crm": {"url": url}}});
+    let with = |url: &str| {
+        json!({"key": "me", "name": "Me", "prompts": {"conversation": ""},
+            "mcp_servers": {"crm": {"url": url}}})
+    };
     use AllowedAgents::{Any, AppliedOnly, Off};
     for (private_addresses, stdio, tenants_own, shared) in [
         (Any, Off, 201, 201),

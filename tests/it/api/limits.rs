@@ -17,7 +17,8 @@ async fn limit_can_be_set_raised_and_removed() {
     assert_eq!(worker.claim(5).await.len(), 1);
     let shown = api.acme.get("/v1/limits").await.body;
     let row = json!({
-        "key": "agent:clerk", "source": "operator", "subject": null, "shared": false, "limit": 1, "held": 1, "waiting": 1,
+        "key": "agent:clerk", "source": "operator", "subject": null, "shared": false, "limit": 1, "held": 1,
+        "waiting": 1,
     });
     assert_eq!(shown, json!({"limits": [row], "next_after": null}));
     let raised = api.acme.put("/v1/limits/agent:clerk", &json!({"limit": 2})).await;

@@ -140,7 +140,8 @@ async fn fill(api: &TestApi) {
             longhaul_now(), longhaul_now() + interval '30 days', '1 hour', s.status,
             case when s.status = 'PENDING' then case when n % 2 = 0 then 'worker' else 'scheduled' end end,
             case when s.status = 'PENDING' and n % 2 = 1 then longhaul_now() + interval '1 hour' end,
-            case when s.status <> 'PENDING' then longhaul_now() end, case when s.status <> 'PENDING' then longhaul_now() end,
+            case when s.status <> 'PENDING' then longhaul_now() end,
+            case when s.status <> 'PENDING' then longhaul_now() end,
             case when s.status = 'FAILED' then 'permanent' end,
             case when s.status = 'FAILED' then case when n % 2 = 0 then 'panic' else 'tool_failed' end end
         from generate_series(1, 40000) n

@@ -39,7 +39,8 @@ async fn invalid_submit_returns_code_and_paths() {
             &["/metadata"],
         ),
         (
-            json!({"definition": "invoice", "input": {"text": "x"}, "deadline_seconds": 60, "run_at": "2999-01-01T00:00:00Z"}),
+            json!({"definition": "invoice", "input": {"text": "x"}, "deadline_seconds": 60,
+                "run_at": "2999-01-01T00:00:00Z"}),
             (422, "invalid_request"),
             &["/run_at"],
         ),

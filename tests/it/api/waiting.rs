@@ -130,7 +130,8 @@ async fn timed_wait_shows_its_end_and_last_failure() {
     assert_eq!(retried["wait_reason"], "retry_backoff");
     assert_eq!(
         retried["last_failure"],
-        json!({"attempt": 1, "class": "transient", "code": "model_unreachable", "summary": "the model could not be reached"})
+        json!({"attempt": 1, "class": "transient", "code": "model_unreachable",
+            "summary": "the model could not be reached"})
     );
     assert!(retried["until"].is_string() && retried["estimate"]["seconds"].as_f64().unwrap() <= 90.0, "{retried}");
 
@@ -206,7 +207,8 @@ async fn estimate_follows_recent_starts_and_hold_times() {
     }
     // Five executions started in the last hundred seconds, and each was held for twelve.
     sqlx::query(
-        "update executions e set active_time = interval '12 seconds', started_at = longhaul_now() - n * interval '20 seconds'
+        "update executions e set active_time = interval '12 seconds', \
+             started_at = longhaul_now() - n * interval '20 seconds'
          from (select id, row_number() over (order by id desc) as n from executions) as numbered
          where numbered.id = e.id",
     )

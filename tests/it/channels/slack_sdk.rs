@@ -17,7 +17,8 @@ from slack_sdk.signature import SignatureVerifier
 given = json.load(sys.stdin)
 verifier = SignatureVerifier(given["secret"])
 print(json.dumps([
-    (verifier.generate_signature(timestamp=str(timestamp), body=body), verifier.is_valid(body, str(timestamp), signature))
+    (verifier.generate_signature(timestamp=str(timestamp), body=body),
+        verifier.is_valid(body, str(timestamp), signature))
     for timestamp, body, signature in given["requests"]
 ]))
 "#;

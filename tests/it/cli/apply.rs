@@ -107,7 +107,8 @@ const MISTAKES: &[(&str, &str, usize, &[&str])] = &[
     ),
     (
         "rule.yaml",
-        "key: rule\nname: R\nprompts: {conversation: hi}\napprovals:\n  rules:\n    - {tool: read, access: ask}\n    - {tool: pay, when: arguments.amount > 100, access: ask}\n",
+        "key: rule\nname: R\nprompts: {conversation: hi}\napprovals:\n  rules:\n    - {tool: read, access: ask}\n    - \
+         {tool: pay, when: arguments.amount > 100, access: ask}\n",
         7,
         &["/approvals/rules/1/when", "runs without a person", "end with `{tool: \"pay\", access: ask}`"],
     ),
@@ -127,7 +128,8 @@ async fn apply_names_each_mistake_with_file_and_line() {
     .await;
     let write = |file: &str, text: &str| std::fs::write(shell.dir.path().join("records").join(file), text).unwrap();
     std::fs::create_dir(shell.dir.path().join("records")).unwrap();
-    let closed = "approvals:\n  rules:\n    - {tool: p, when: arguments.a <= 1, access: auto}\n    - {tool: 'p*', access: ask}\n";
+    let closed = "approvals:\n  rules:\n    - {tool: p, when: arguments.a <= 1, access: auto}\n    - {tool: 'p*', \
+        access: ask}\n";
     write("clerk.yaml", &format!("key: clerk\nname: C\nprompts: {{conversation: hi}}\ntools: [search_web]\n{closed}"));
     write("good.yaml", "key: good\nname: G\nagent_key: clerk\nprompt: '{{ input.a | default(1) }}'\n");
     for (file, text, _, _) in MISTAKES {

@@ -183,7 +183,10 @@ async fn access_entry_excludes_namesakes_of_other_tenants() {
     assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (201, 201));
     backend.put_platform(json!({"access": [{"agent": "billing", "owner_user_id": 1}]})).await;
     assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (403, 201));
-    let deny = |resource: &str| json!({"policy_rules": [{"id": "r", "effect": "deny", "scope": "user:5", "resource": resource}]});
+    let deny = |resource: &str| {
+        json!({"policy_rules": [{"id": "r", "effect": "deny", "scope": "user:5",
+            "resource": resource}]})
+    };
     backend.put_platform(deny("billing")).await;
     assert_eq!((ask(ours.clone()).await, ask(theirs.clone()).await), (403, 201));
     // `*` covers the agents of every tenant.

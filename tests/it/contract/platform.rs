@@ -23,10 +23,13 @@ async fn only_operators_read_and_write_the_platform() {
     }
     let document = json!({
         "managed_models": [{"id": "m"}],
-        "providers": [{"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm", "endpoint_url": "http://p"}],
-        "profiles": [{"slug": "d", "bindings": {"llm_inference": {"provider": "p", "resources": ["m"], "default_resource_id": "m"}}}],
+        "providers": [{"slug": "p", "provider_key": "k", "adapter_kind": "openai_compatible_llm",
+            "endpoint_url": "http://p"}],
+        "profiles": [{"slug": "d",
+            "bindings": {"llm_inference": {"provider": "p", "resources": ["m"], "default_resource_id": "m"}}}],
         "active_profile": "d", "runtime_profile": "online",
-        "access": [{"agent": "agent.alpha", "owner_user_id": 1, "shares": [{"grantee": "role:Admin", "permission": "execute"}]}],
+        "access": [{"agent": "agent.alpha", "owner_user_id": 1,
+            "shares": [{"grantee": "role:Admin", "permission": "execute"}]}],
         "policy_rules": [{"id": "r", "effect": "deny", "scope": "user:9"}],
     });
     let answer = backend.operate(Method::PUT, "/v1/platform", Some(document)).await;
@@ -57,7 +60,8 @@ async fn invalid_document_lists_all_errors_and_stores_nothing() {
     let backend = Backend::start().await;
     let document = json!({
         "managed_models": [{"id": "m"}],
-        "profiles": [{"slug": "d", "bindings": {"llm_inference": {"provider": "nobody"}, "telepathy": {"provider": "nobody"}}}],
+        "profiles": [{"slug": "d",
+            "bindings": {"llm_inference": {"provider": "nobody"}, "telepathy": {"provider": "nobody"}}}],
         "active_profile": "e",
         "tools": [{"tool_ref": "t", "tool_name": "t", "transport": "mcp", "input_schema": {"type": "objekt"}}],
     });
@@ -81,7 +85,10 @@ async fn provider_health_is_checked_and_shown() {
     let backend = Backend::start_with(&[("LONGHAUL__CONTRACT__HEALTH_SECONDS", "0.2")]).await;
     backend.engine.model.at("/health", Answer::Json(200, json!({})));
     backend.engine.gateway.at("/health", Answer::Json(503, json!({})));
-    let provider = |slug: &str, url: String| json!({"slug": slug, "provider_key": "k", "adapter_kind": "a", "endpoint_url": url, "healthcheck_url": format!("{url}/health")});
+    let provider = |slug: &str, url: String| {
+        json!({"slug": slug, "provider_key": "k", "adapter_kind": "a", "endpoint_url": url,
+            "healthcheck_url": format!("{url}/health")})
+    };
     backend
         .put_platform(json!({"providers": [
             provider("well", backend.engine.model.url()), provider("ill", backend.engine.gateway.url()),

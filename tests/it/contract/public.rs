@@ -13,13 +13,15 @@ impl Backend {
     /// Stores and activates a profile `local-default` with a model.
     pub(crate) async fn put_local_platform(&self) {
         self.put_platform(json!({
-            "managed_models": [{"id": "model.default", "display_name": "Default Model", "provider_model_id": "org/default"}],
+            "managed_models": [{"id": "model.default", "display_name": "Default Model",
+                "provider_model_id": "org/default"}],
             "providers": [{
                 "slug": "vllm-local-gateway", "provider_key": "vllm_local", "adapter_kind": "openai_compatible_llm",
                 "endpoint_url": self.engine.model.url(), "config": {"chat_completion_path": "/v1/chat/completions"},
             }],
             "profiles": [{"slug": "local-default", "display_name": "Local Default", "bindings": {
-                "llm_inference": {"provider": "vllm-local-gateway", "resources": ["model.default"], "default_resource_id": "model.default"},
+                "llm_inference": {"provider": "vllm-local-gateway", "resources": ["model.default"],
+                    "default_resource_id": "model.default"},
             }}],
             "active_profile": "local-default",
         }))
@@ -59,7 +61,8 @@ async fn run_uses_the_active_bindings() {
     );
     assert_eq!(
         execution["result"]["model_calls"],
-        json!([{"provider_slug": "vllm-local-gateway", "provider_key": "vllm_local", "deployment_profile_slug": "local-default",
+        json!([{"provider_slug": "vllm-local-gateway", "provider_key": "vllm_local",
+            "deployment_profile_slug": "local-default",
             "requested_model": "model.default", "status_code": 200}])
     );
     let asked = backend.engine.model.seen();
@@ -143,7 +146,8 @@ async fn failed_run_nests_the_engines_answer() {
     assert_eq!((answer.status, answer.body["error"].as_str()), (404, Some("EXEC_AGENT_NOT_FOUND")), "{}", answer.text);
     let id = super::kit::named(&answer).to_string();
     let expected = json!({
-        "error": "EXEC_AGENT_NOT_FOUND", "message": "Agent 'agent.none' not found", "details": {"execution_id": id}, "execution_id": id,
+        "error": "EXEC_AGENT_NOT_FOUND", "message": "Agent 'agent.none' not found", "details": {"execution_id": id},
+        "execution_id": id,
     });
     assert_eq!(answer.body["details"], expected);
 }
@@ -171,7 +175,8 @@ async fn idempotency_key_survives_platform_changes() {
     };
     let provider = json!({
         "slug": "vllm-local-gateway", "provider_key": "vllm_local", "adapter_kind": "openai_compatible_llm",
-        "endpoint_url": backend.engine.model.url(), "config": {"secret_refs": {"api_key": "sk-literal-0123456789abcdef"}},
+        "endpoint_url": backend.engine.model.url(),
+        "config": {"secret_refs": {"api_key": "sk-literal-0123456789abcdef"}},
     });
     put(json!({"providers": [provider]})).await;
     let first = super::kit::named(&ask(hello()).await);

@@ -164,7 +164,8 @@ async fn transport_failures_give_fallback_or_client_codes() {
         let expected = json!({
             "error": "EXEC_UPSTREAM_UNAVAILABLE",
             "message": "Agent execution service is temporarily unavailable",
-            "details": {"operation": "create_execution", "fallback_applied": true, "request_id": told.header("x-request-id")},
+            "details": {"operation": "create_execution", "fallback_applied": true,
+                "request_id": told.header("x-request-id")},
         });
         assert_eq!(told.body, expected);
     }

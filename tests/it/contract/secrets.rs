@@ -80,7 +80,8 @@ async fn provider_literal_is_sealed_and_never_shown() {
     backend.put_local_platform().await;
     let provider = json!({
         "slug": "vllm-local-gateway", "provider_key": "vllm_local", "adapter_kind": "openai_compatible_llm",
-        "endpoint_url": backend.engine.model.url(), "config": {"secret_refs": {"api_key": SECRET, "other": "env://LLM_KEY"}},
+        "endpoint_url": backend.engine.model.url(),
+        "config": {"secret_refs": {"api_key": SECRET, "other": "env://LLM_KEY"}},
     });
     let bearer = format!("Bearer {}", backend.operator);
     let put = json!({"providers": [provider]}).to_string().into_bytes();

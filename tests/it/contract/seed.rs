@@ -87,12 +87,20 @@ async fn seed_request_answers_with_the_seed_structure() {
     let (model, sandbox) = (&backend.engine.model, &backend.engine.sandbox);
     model.json(calls(&[("call-1", "python_exec", r#"{"code":"print(2 + 2)"}"#)]));
     model.json(says("Here is the final answer after using a tool."));
-    sandbox.at("/v1/execute", Answer::Json(200, json!({"language": "python", "stdout": "4\n", "stderr": "", "result": null, "error": null, "exit_code": 0, "timed_out": false})));
+    sandbox.at(
+        "/v1/execute",
+        Answer::Json(
+            200,
+            json!({"language": "python", "stdout": "4\n", "stderr": "", "result": null, "error": null, "exit_code": 0,
+                "timed_out": false}),
+        ),
+    );
     let vector: Vec<f64> = (0..1_536).map(|n| f64::from(n) / 1_536.0).collect();
     backend.engine.embeddings.at("/v1/embeddings", Answer::Json(200, json!({"data": [{"embedding": vector}]})));
     let metadata = r#"{"title":"Architecture Overview","uri":"https://example.com/architecture"}"#;
     let text = "Hybrid retrieval blends semantic recall with lexical precision.";
-    let hit = json!({"document_id": "doc-1", "text": text, "metadata_json": metadata, "_additional": {"id": "w-1", "distance": 0.09, "score": "0.97"}});
+    let hit = json!({"document_id": "doc-1", "text": text, "metadata_json": metadata,
+        "_additional": {"id": "w-1", "distance": 0.09, "score": "0.97"}});
     backend.engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"KnowledgeBase": [hit]}}})));
     let _worker = backend.worker();
 

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::kit::{Backend, PATH, TOKEN};
 
-const RETRIEVAL: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, scalar filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
+const RETRIEVAL: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, scalar \
+    filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
 
 fn rows() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
     let text = |text: &str| text.as_bytes().to_vec();
@@ -98,7 +99,8 @@ async fn null_fields_count_as_absent() {
     let answer = backend
         .post(&json!({
             "agent_id": "agent.alpha", "agent_version": null, "requested_by_user_id": null, "requested_by_role": null,
-            "runtime_profile": null, "platform_runtime": null, "org_id": null, "group_id": null, "unknown": {"deep": null},
+            "runtime_profile": null, "platform_runtime": null, "org_id": null, "group_id": null,
+            "unknown": {"deep": null},
             "input": {"prompt": null, "model": null, "messages": null, "retrieval": null},
         }))
         .await;

@@ -169,7 +169,8 @@ pub(crate) fn calls(calls: &[(&str, &str, &str)]) -> Value {
 
 /// A sandbox's answer to code that ran.
 pub(crate) fn printed(stdout: &str) -> Value {
-    json!({"language": "python", "stdout": stdout, "stderr": "", "result": null, "error": null, "exit_code": 0, "timed_out": false})
+    json!({"language": "python", "stdout": stdout, "stderr": "", "result": null, "error": null, "exit_code": 0,
+        "timed_out": false})
 }
 
 /// A fleet and the platform that its runs use.
@@ -207,8 +208,10 @@ impl Engine {
                 "provider_resource_id": provider, "display_name": id})
         };
         let bound = |slug: &str, key: &str, adapter: &str, url: String| {
-            json!({"id": slug, "slug": slug, "provider_key": key, "adapter_kind": adapter, "endpoint_url": url, "enabled": true,
-                "config": {}, "resources": [], "default_resource_id": null, "default_resource": null, "resource_policy": {},
+            json!({"id": slug, "slug": slug, "provider_key": key, "adapter_kind": adapter, "endpoint_url": url,
+                "enabled": true,
+                "config": {}, "resources": [], "default_resource_id": null, "default_resource": null,
+                "resource_policy": {},
                 "binding_config": {}})
         };
         let mut llm = bound("vllm-local-gateway", "vllm_local", "openai_compatible_llm", self.model.url() + "/");
@@ -237,7 +240,8 @@ impl Engine {
     /// A run without tools and retrieval.
     pub(crate) fn run(&self) -> ContractRun {
         serde_json::from_value(json!({
-            "agent_ref": "agent.alpha", "agent_version": "v1", "runtime_profile": "offline", "requested_by_role": "user",
+            "agent_ref": "agent.alpha", "agent_version": "v1", "runtime_profile": "offline",
+            "requested_by_role": "user",
             "request_id": "r-1", "platform_runtime": self.runtime(),
         }))
         .unwrap()
@@ -246,7 +250,8 @@ impl Engine {
     /// A run with both tools of the catalogue.
     pub(crate) fn run_with_tools(&self) -> ContractRun {
         let tool = |name: &str, transport: &str, policy: Value| {
-            json!({"tool_ref": format!("tool.{name}"), "tool_name": name, "description": format!("does {name}"), "transport": transport,
+            json!({"tool_ref": format!("tool.{name}"), "tool_name": name, "description": format!("does {name}"),
+                "transport": transport,
                 "input_schema": {"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
                 "safety_policy": policy, "effect": "side_effect"})
         };

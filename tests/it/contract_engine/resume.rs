@@ -9,7 +9,8 @@ use super::kit::{Answer, Engine, calls, printed, says, searching};
 fn retrieving(engine: &Engine) -> longhaul_contract::ContractRun {
     let mut run = engine.run_with_tools();
     run.retrieval = searching(
-        json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
+        json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none",
+            "filters": {}}),
     );
     // Without an id of its own, the model's name is looked up at the provider.
     run.platform_runtime.0["capabilities"]["llm_inference"]["default_resource"] =

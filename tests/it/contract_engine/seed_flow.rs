@@ -83,7 +83,8 @@ async fn empty_retrieval_leaves_the_conversation_unchanged() {
     let _worker = engine.fleet.worker();
     let mut run = engine.run();
     run.retrieval = searching(
-        json!({"index": "kb", "query": "q", "top_k": 5, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
+        json!({"index": "kb", "query": "q", "top_k": 5, "search_method": "keyword", "query_preprocessing": "none",
+            "filters": {}}),
     );
     engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"Kb": []}}})));
     engine.model.json(says("nothing known"));

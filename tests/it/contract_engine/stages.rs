@@ -24,7 +24,8 @@ async fn every_stage_starts_and_ends_with_one_id() {
     let _worker = engine.fleet.worker();
     let mut run = ContractRun { stream: true, ..engine.run_with_tools() };
     run.retrieval = searching(
-        json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none", "filters": {}}),
+        json!({"index": "kb", "query": "q", "top_k": 1, "search_method": "keyword", "query_preprocessing": "none",
+            "filters": {}}),
     );
     engine.vectors.at("/v1/graphql", Answer::Json(200, json!({"data": {"Get": {"Kb": []}}})));
     engine.model.json(calls(&[("c1", "python_exec", r#"{"code":"x"}"#), ("c2", "web_search", "{}")]));

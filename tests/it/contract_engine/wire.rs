@@ -82,7 +82,8 @@ async fn after_tools(format: &str) -> (Engine, String) {
     let found = json!({"query": "q", "results": [{"title": "é", "rank": 1}]});
     engine.gateway.json(json!({"tool_name": "web_search", "result": found, "error": null}));
     let input = json!({"messages": [
-        {"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
     ]});
     let id = engine.submit(&run, input).await;
     assert_eq!(engine.ended(id).await.text(), "4");

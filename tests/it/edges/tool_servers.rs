@@ -27,7 +27,8 @@ fn odd_list() -> Value {
     let branch = |name: &str| json!({ "properties": { name: { "type": "string" } }, "required": [name] });
     tools.push(json!({ "name": "either", "inputSchema": { "type": "object", "oneOf": [branch("a"), branch("b")] } }));
     tools.push(Value::Null);
-    tools.push(json!({ "name": "twilio", "inputSchema": { "type": "object", "properties": { "DateCreated<": { "type": "string" } } } }));
+    tools.push(json!({ "name": "twilio",
+        "inputSchema": { "type": "object", "properties": { "DateCreated<": { "type": "string" } } } }));
     tools.push(json!({ "name": "bare" }));
     Value::Array(tools)
 }

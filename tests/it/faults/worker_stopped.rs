@@ -181,7 +181,8 @@ async fn sessions_time_out_idle_transactions_and_lock_waits() {
     .unwrap();
     let expected = json!({
         "idle_in_transaction_session_timeout": "5000", "lock_timeout": "300", "statement_timeout": "30000",
-        "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", "tcp_user_timeout": "5000",
+        "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+        "tcp_user_timeout": "5000",
     });
     assert_eq!(set, expected);
 

@@ -155,7 +155,8 @@ async fn a_malformed_or_empty_reply_is_an_llm_error() {
 async fn a_conversation_too_long_is_a_context_limit() {
     let bodies = [
         json!({ "error": { "message": "x", "type": "invalid_request_error", "code": "context_length_exceeded" } }),
-        json!({ "type": "error", "error": { "type": "invalid_request_error", "message": "prompt is too long: 9 > 8" } }),
+        json!({ "type": "error",
+            "error": { "type": "invalid_request_error", "message": "prompt is too long: 9 > 8" } }),
     ];
     for body in bodies {
         let failure = failure(reply_status(400, "").body(body.to_string())).await;

@@ -122,7 +122,8 @@ async fn deleted_project_leaves_no_text() {
     assert_eq!(service.api.acme.delete(&project).await.status, 204);
     assert_eq!(service.api.acme.get(&project).await.error(), (404, "not_found"));
     let left: i64 = sqlx::query_scalar(
-        "select (select count(*) from execution_payloads where input::text like '%secret%' or output::text like '%secret%')
+        "select (select count(*) from execution_payloads where input::text like '%secret%' \
+             or output::text like '%secret%')
              + (select count(*) from project_tasks) + (select count(*) from project_events)
              + (select count(*) from project_signals) + (select count(*) from ends)",
     )

@@ -122,7 +122,8 @@ impl Service {
              + (select count(*) from projects p where array[p.pending, p.running, p.completed, p.failed, p.skipped,
                      p.cancelled]
                  <> (select array[count(*) filter (where status = 'pending'),
-                     count(*) filter (where status = 'running'), count(*) filter (where status = 'completed'), count(*) filter (where status = 'failed'),
+                     count(*) filter (where status = 'running'), count(*) filter (where status = 'completed'), \
+                     count(*) filter (where status = 'failed'),
                      count(*) filter (where status = 'skipped'), count(*) filter (where status = 'cancelled')]::int[]
                      from project_tasks t where t.project_id = p.id))
              + (select count(*) from project_phases f where f.open <> (

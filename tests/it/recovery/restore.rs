@@ -95,7 +95,8 @@ async fn catalogue(world: &World) -> Value {
         'functions', (select count(*) from pg_proc where pronamespace = 'public'::regnamespace),
         'constraints', (select count(*) from pg_constraint where connamespace = 'public'::regnamespace),
         'comments', (
-            select count(*) from pg_description d join pg_class c on c.oid = d.objoid and d.classoid = 'pg_class'::regclass
+            select count(*) from pg_description d join pg_class c on c.oid = d.objoid \
+                and d.classoid = 'pg_class'::regclass
             where c.relnamespace = 'public'::regnamespace
         ),
         'sequences', (select jsonb_object_agg(sequencename, coalesce(last_value, 0)) from pg_sequences),

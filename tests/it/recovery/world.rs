@@ -202,7 +202,8 @@ impl World {
     /// Open executions by case, each with the reason why it waits, or `held`.
     pub(super) async fn open(&self) -> BTreeMap<String, (ExecutionId, String)> {
         let rows = sqlx::query(
-            "select e.id, coalesce(e.wait_reason, 'held') as state, substring(p.input::text from 'case:([a-z0-9-]+)') as name
+            "select e.id, coalesce(e.wait_reason, 'held') as state, substring(p.input::text from 'case:([a-z0-9-]+)') \
+                 as name
              from executions e join execution_payloads p on p.execution_id = e.id where e.finished_at is null",
         )
         .fetch_all(&self.fleet.db.pool)

@@ -24,9 +24,12 @@ pub(super) async fn api(embedder: Option<&Stub>, more: &[(&str, &str)]) -> TestA
 
 pub(super) fn handbook() -> Value {
     json!({"documents": [
-        {"id": "leave", "text": "Parental leave is twelve months. Ask before the seventh month.", "metadata": {"lang": "en", "year": 2026}},
-        {"id": "notice", "text": "The notice period is three months to the end of a quarter.", "metadata": {"lang": "en", "year": 2025}},
-        {"id": "küche", "text": "Die Kitchen ist im Office nebenan.", "metadata": {"lang": "de", "year": 2026, "uri": "https://x/k"}},
+        {"id": "leave", "text": "Parental leave is twelve months. Ask before the seventh month.",
+            "metadata": {"lang": "en", "year": 2026}},
+        {"id": "notice", "text": "The notice period is three months to the end of a quarter.",
+            "metadata": {"lang": "en", "year": 2025}},
+        {"id": "küche", "text": "Die Kitchen ist im Office nebenan.",
+            "metadata": {"lang": "de", "year": 2026, "uri": "https://x/k"}},
     ]})
 }
 
@@ -88,7 +91,8 @@ async fn only_changed_documents_are_embedded_and_replaced() {
     assert_eq!(statuses, ["unchanged", "unchanged", "unchanged"]);
     assert_eq!(embedder.embedded(), 3);
     let long = (0..10).map(|n| format!("Salary number {n} is paid in the month after. ")).collect::<String>();
-    let changed = json!({"documents": [{"id": "leave", "text": long}, {"id": "notice", "text": "old"}, {"id": "notice", "text": "Salary."}]});
+    let changed = json!({"documents": [{"id": "leave", "text": long}, {"id": "notice", "text": "old"},
+        {"id": "notice", "text": "Salary."}]});
     let put = api.acme.post(path, &changed).await;
     let chunks = put.body["documents"][0]["chunks"].as_u64().unwrap();
     assert!(chunks >= 5, "{}", put.text);

@@ -74,7 +74,8 @@ async fn weaviate_semantic_search_matches_the_contract() {
     let embedder = two_numbers().await;
     let rows = json!([
         {"document_id": "far", "text": "b", "metadata_json": "", "_additional": {"id": "u2", "distance": 0.6}},
-        {"document_id": "doc-1", "text": " a ", "metadata_json": "{\"uri\": \"u\"}", "_additional": {"id": "u1", "distance": 0.25}},
+        {"document_id": "doc-1", "text": " a ", "metadata_json": "{\"uri\": \"u\"}",
+            "_additional": {"id": "u1", "distance": 0.25}},
     ]);
     let store =
         Stub::start(move |_| Answer::Json(200, json!({"data": {"Get": {"KnowledgeBase": rows.clone()}}}))).await;
@@ -83,8 +84,8 @@ async fn weaviate_semantic_search_matches_the_contract() {
     let found = retriever.retrieve(&bindings, &asked).await.unwrap();
     let sent = json!({"model": "served", "input": ["How?"]});
     assert_eq!(embedder.seen(), [post("/v1/embeddings", "Bearer e-key", sent)]);
-    let query = "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25] }, where: { path: [\"tenant\"], operator: Equal, \
-        valueText: \"ops\" }) { document_id text metadata_json _additional { id distance } } } }";
+    let query = "{ Get { KnowledgeBase(limit: 5, nearVector: { vector: [0.1, 0.25] }, where: { path: [\"tenant\"], \
+        operator: Equal, valueText: \"ops\" }) { document_id text metadata_json _additional { id distance } } } }";
     assert_eq!(store.seen(), [post("/v1/graphql", "Bearer w-key", json!({ "query": query }))]);
     let recorded = |value: &str| value.replace("\n            ", "");
     assert_eq!(
@@ -114,12 +115,13 @@ async fn keyword_search_embeds_nothing() {
     })
     .await;
     let World { retriever, bindings, _db } = world(&embedder, weaviate(&store)).await;
-    let asked = json!({"index": "kb", "query": "Raúl!", "search_method": "keyword", "query_preprocessing": "normalize", "top_k": 7});
+    let asked = json!({"index": "kb", "query": "Raúl!", "search_method": "keyword", "query_preprocessing": "normalize",
+        "top_k": 7});
     let found = retriever.retrieve(&bindings, &request(asked)).await.unwrap();
     assert_eq!(embedder.seen(), []);
     assert_eq!(found.embedding_calls, []);
-    let query = "{ Get { Kb(limit: 7, bm25: { query: \"raul\", properties: [\"text\"] }) { document_id text metadata_json \
-        _additional { id score } } } }";
+    let query = "{ Get { Kb(limit: 7, bm25: { query: \"raul\", properties: [\"text\"] }) { document_id text \
+        metadata_json _additional { id score } } } }";
     assert_eq!(store.seen()[0].body, json!({ "query": query }));
     let call = serde_json::to_value(&found.retrieval_calls[0]).unwrap();
     assert_eq!(call["query"], "raul");
@@ -135,7 +137,9 @@ async fn keyword_search_embeds_nothing() {
 async fn qdrant_requests_match_the_contract() {
     let embedder = two_numbers().await;
     let store = Stub::start(|request| {
-        let point = |id: &str, score: Value| json!({"id": 1, "score": score, "payload": {"document_id": id, "text": id, "lang": "en"}});
+        let point = |id: &str, score: Value| {
+            json!({"id": 1, "score": score, "payload": {"document_id": id, "text": id, "lang": "en"}})
+        };
         if request.to.ends_with("/search") {
             return Answer::Json(200, json!({"result": [point("a", json!(0.5)), point("b", json!(0.9))]}));
         }
@@ -145,12 +149,14 @@ async fn qdrant_requests_match_the_contract() {
     let World { retriever, bindings, _db } = world(&embedder, qdrant(&store)).await;
     let search = |method: &str| {
         request(
-            json!({"index": "Knowledge Base", "query": "q", "search_method": method, "filters": {"Lang": "en", "n": 1}, "top_k": 2}),
+            json!({"index": "Knowledge Base", "query": "q", "search_method": method, "filters": {"Lang": "en", "n": 1},
+                "top_k": 2}),
         )
     };
     let found = retriever.retrieve(&bindings, &search("semantic")).await.unwrap();
     let must = json!([{"key": "lang", "match": {"value": "en"}}, {"key": "n", "match": {"value": 1}}]);
-    let body = json!({"vector": [0.1, 0.25], "limit": 2, "filter": {"must": must}, "with_payload": true, "with_vector": false});
+    let body = json!({"vector": [0.1, 0.25], "limit": 2, "filter": {"must": must}, "with_payload": true,
+        "with_vector": false});
     assert_eq!(store.seen(), [post("/collections/knowledge_base/points/search", "q-key", body)]);
     let kinds: Vec<_> = found.results().map(|item| (item.id.clone(), item.relevance_score)).collect();
     assert_eq!(kinds, [("b".into(), 0.9), ("a".into(), 0.5)]);
@@ -160,7 +166,8 @@ async fn qdrant_requests_match_the_contract() {
     assert_eq!(store.seen()[1], post("/collections/knowledge_base/points/scroll", "q-key", body));
     let item = serde_json::to_value(found.results().next().unwrap()).unwrap();
     let expected = json!({
-        "id": "b", "text": "b", "metadata": {"lang": "en"}, "score": 1.0, "score_kind": "text_match", "relevance_score": 1.0,
+        "id": "b", "text": "b", "metadata": {"lang": "en"}, "score": 1.0, "score_kind": "text_match",
+        "relevance_score": 1.0,
         "relevance_kind": "keyword_score",
     });
     assert_eq!(item, expected);
@@ -402,7 +409,8 @@ async fn weaviate_properties_have_filterable_types() {
         retriever.ingest(&bindings, "kb", &[document], CHUNKS).await
     };
     let metadata = json!({
-        "whole": 2026, "fraction": 0.5, "pages": 3, "flag": true, "Lang-Code": "en US", "since": "2026-01-02T03:04:05Z", "größe": "m",
+        "whole": 2026, "fraction": 0.5, "pages": 3, "flag": true, "Lang-Code": "en US",
+        "since": "2026-01-02T03:04:05Z", "größe": "m",
         "tags": ["a"], "document_id": 7,
     });
     put(metadata).await.unwrap();

@@ -98,8 +98,10 @@ macro_rules! bombs {
     ($($name:ident: $language:expr, $code:expr, [$($told:expr),*];)*) => {
         bombs!(@mode namespaces, Mode::Namespaces, As::Self_, [$($name, $language, $code, [$($told),*];)*]);
         bombs!(@mode landlock, Mode::Landlock, As::Self_, [$($name, $language, $code, [$($told),*];)*]);
-        bombs!(@mode namespaces_unprivileged, Mode::Namespaces, As::Unprivileged, [$($name, $language, $code, [$($told),*];)*]);
-        bombs!(@mode landlock_unprivileged, Mode::Landlock, As::Unprivileged, [$($name, $language, $code, [$($told),*];)*]);
+        bombs!(@mode namespaces_unprivileged, Mode::Namespaces, As::Unprivileged,
+            [$($name, $language, $code, [$($told),*];)*]);
+        bombs!(@mode landlock_unprivileged, Mode::Landlock, As::Unprivileged,
+            [$($name, $language, $code, [$($told),*];)*]);
     };
     (@mode $module:ident, $mode:expr, $user:expr, [$($name:ident, $language:expr, $code:expr, $told:expr;)*]) => {
         mod $module {
@@ -132,7 +134,8 @@ for _ in range(2000):
         continue
     made += 1
 print(made)
-raise RuntimeError(f'{made} processes' if made < 200 else 'unlimited')", ["RuntimeError", "ProcessLimitExceeded", "SandboxTimeout"];
+raise RuntimeError(f'{made} processes' if made < 200 else 'unlimited')",
+["RuntimeError", "ProcessLimitExceeded", "SandboxTimeout"];
     forks_of_bash: "bash", "\
 n=0
 f() { n=$((n+1)); if (( n < 6 )); then f & f & f & wait; fi; sleep 5; }
@@ -140,7 +143,8 @@ f; exit 1", ["ExitStatus", "ProcessLimitExceeded", "SandboxTimeout"];
     threads: "python", "\
 import threading, time
 for _ in range(2000):
-    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", ["RuntimeError", "ProcessLimitExceeded", "MemoryError"];
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+    ["RuntimeError", "ProcessLimitExceeded", "MemoryError"];
     memory: "python", "\
 held = []
 for _ in range(64):
@@ -186,7 +190,8 @@ vector = (ctypes.c_size_t * 2)(ctypes.addressof(byte), 1)
 def vmsplice():
     if libc.vmsplice(w, vector, ctypes.c_size_t(1), 0) < 0:
         raise OSError(ctypes.get_errno(), 'refused')
-for keep in (vmsplice, lambda: os.sendfile(w, file, 0, 1), lambda: libc.splice(file, None, w, None, ctypes.c_size_t(1), 0) == 1):
+for keep in (vmsplice, lambda: os.sendfile(w, file, 0, 1), lambda: libc.splice(file, None, w, None, \
+ctypes.c_size_t(1), 0) == 1):
     try:
         if keep() is not False: raise RuntimeError('it is kept')
     except OSError:
@@ -210,7 +215,8 @@ import os
 while True: os.write(1, b'x' * 65536)", ["OutputLimitExceeded"];
     endless_errors: "bash", "yes >&2", ["OutputLimitExceeded"];
     huge_result: "python", "result = 'x' * (40 << 20)", ["SandboxProcessError", "MemoryError", "MemoryLimitExceeded"];
-    huge_report: "bash", "head -c 100000000 /dev/zero >&8; head -c 100000000 /dev/zero >&8; exit 1", ["ExitStatus", "SandboxTimeout"];
+    huge_report: "bash", "head -c 100000000 /dev/zero >&8; head -c 100000000 /dev/zero >&8; exit 1",
+    ["ExitStatus", "SandboxTimeout"];
     one_large_file: "python", "\
 with open('x', 'wb') as f:
     for _ in range(64): f.write(b'x' * (1 << 20)); f.flush()", ["OSError", "FileLimitExceeded"];

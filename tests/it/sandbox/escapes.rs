@@ -199,7 +199,8 @@ for fd in os.listdir(f'/proc/{os.getppid()}/fd'):
     killing_the_parent: no_twin, "os.kill(os.getppid(), 9)\nreturn os.getppid() != 1";
     killing_the_service: no_twin, "os.kill(outside['service'], 9)\nreturn True";
     asking_for_the_service: twin, "os.kill(outside['service'], 0)\nreturn True";
-    killing_by_thread: no_twin, "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
+    killing_by_thread: no_twin,
+    "return call(234, outside['service'], outside['service'], 9) or call(200, outside['service'], 9)";
     // It succeeds even if it reached no process; the test checks that the service still lives.
     killing_every_process: no_twin, "os.kill(-1, 9)\nreturn False";
     killing_by_an_open_file: no_twin, "\
@@ -262,7 +263,8 @@ return raised";
 import resource
 try:
     status = Path('/proc/self/status').read_text()
-    return any(int(l.split()[1], 16) for l in status.splitlines() if l.startswith(('CapEff', 'CapPrm', 'CapInh', 'CapAmb')))
+    return any(int(l.split()[1], 16) for l in status.splitlines() if l.startswith(('CapEff', 'CapPrm', 'CapInh', \
+    'CapAmb')))
 except OSError:
     os.chroot('.')
     return True";

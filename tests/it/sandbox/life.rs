@@ -81,7 +81,8 @@ async fn background_process_ends_with_its_run(service: Service) {
     let code = format!(
         "import subprocess, os, time\n\
          p = subprocess.Popen(['sleep', '{marker}'], stdout=subprocess.DEVNULL)\n\
-         if os.fork() == 0:\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{marker}'])\n    os._exit(0)\n\
+         if os.fork() == 0:\n    if os.fork() == 0:\n        os.execvp('sleep', ['sleep', '{marker}'])\n    \
+         os._exit(0)\n\
          os.wait()\nresult = p.poll()"
     );
     let answer = service.python(&code, Value::Null).await;
@@ -168,9 +169,11 @@ async fn requests_beyond_capacity_are_refused_as_busy(service: Service) {
 }
 
 async fn runs_cannot_see_each_others_files(service: Service) {
-    let leave = "import os\nfor place in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work'):\n    try:\n        open(place + '/left-behind', 'w').write('x')\n    except OSError:\n        pass\nresult = os.path.exists('left-behind')";
+    let leave = "import os\nfor place in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work'):\n    try:\n        open(place \
+        + '/left-behind', 'w').write('x')\n    except OSError:\n        pass\nresult = os.path.exists('left-behind')";
     assert_eq!(service.python(leave, Value::Null).await["result"], true);
-    let look = "import os\nresult = [p for p in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work') if os.path.exists(p + '/left-behind')] + os.listdir('.')";
+    let look = "import os\nresult = [p for p in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work') if os.path.exists(p + \
+        '/left-behind')] + os.listdir('.')";
     assert_eq!(service.python(look, Value::Null).await["result"], json!([]));
     for place in ["/tmp", "/dev/shm", "/var/tmp", "/work"] {
         assert!(fs::metadata(format!("{place}/left-behind")).is_err(), "{place}");

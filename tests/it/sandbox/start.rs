@@ -84,7 +84,8 @@ async fn dangerous_setting_keeps_a_working_confinement() {
 #[tokio::test]
 async fn namespaces_work_without_proc() {
     let dir = tempfile::tempdir().unwrap();
-    let script = "#!/bin/bash\nfor a; do [[ $a != --proc ]] || { echo \"Can't mount proc\" >&2; exit 1; }; done\nexec /usr/bin/bwrap \"$@\"\n";
+    let script = "#!/bin/bash\nfor a; do [[ $a != --proc ]] || { echo \"Can't mount proc\" >&2; exit 1; }; done\nexec \
+        /usr/bin/bwrap \"$@\"\n";
     let path = pretender(&dir, script);
     let Some(service) = Service::start(Mode::Namespaces, As::Self_, &[("bwrap", &path)]).await else { return };
     let answer = service.python("import os\nresult = [os.path.exists('/proc/self'), os.getpid()]", json!(null)).await;
@@ -138,7 +139,8 @@ async fn operator_can_extend_time_and_readable_paths() {
     let settings = &[("readable", readable.as_str()), ("timeout_max_seconds", "30"), ("shutdown_seconds", "30")];
     for mode in [Mode::Namespaces, Mode::Landlock] {
         let Some(service) = Service::start(mode, As::Self_, settings).await else { continue };
-        let code = "from pathlib import Path\np = Path(input + '/table.csv')\nresult = [p.read_text()]\ntry:\n    p.write_text('x')\nexcept OSError as e:\n    result.append(type(e).__name__)";
+        let code = "from pathlib import Path\np = Path(input + '/table.csv')\nresult = [p.read_text()]\ntry:\n    \
+        p.write_text('x')\nexcept OSError as e:\n    result.append(type(e).__name__)";
         let answer = service.python(code, json!(readable)).await;
         assert_eq!(answer["result"][0], "a,b\n", "{mode:?} {answer}");
         assert!(answer["result"][1].is_string(), "{mode:?} {answer}");

@@ -87,12 +87,14 @@ async fn result_object_has_the_contract_keys() {
     let sandbox = sandbox().await;
     let (status, answer) = sandbox.ask(&json!({"language": "python", "code": "print(2 + 2)", "input": null})).await;
     let expected = json!({
-        "language": "python", "stdout": "4\n", "stderr": "", "result": null, "error": null, "exit_code": 0, "timed_out": false,
+        "language": "python", "stdout": "4\n", "stderr": "", "result": null, "error": null, "exit_code": 0,
+        "timed_out": false,
     });
     assert_eq!((status, &answer), (200, &expected));
     // The request as the original's clients send it.
     let body = json!({
-        "language": "python", "code": "import math\nresult = {'root': math.isqrt(input_payload['n'])}", "input": {"n": 49},
+        "language": "python", "code": "import math\nresult = {'root': math.isqrt(input_payload['n'])}",
+        "input": {"n": 49},
         "timeout_seconds": 5, "policy": {"timeout_seconds": 5, "network_access": false, "allow_imports": true},
     });
     let (status, answer) = sandbox.ask(&body).await;
@@ -139,7 +141,8 @@ async fn python_runs_without_language_restrictions() {
             Ok(json!("x\n")),
         ),
         (
-            "from concurrent.futures import ThreadPoolExecutor as T\nresult = list(T(4).map(lambda x: x * x, range(4)))",
+            "from concurrent.futures import ThreadPoolExecutor \
+                 as T\nresult = list(T(4).map(lambda x: x * x, range(4)))",
             json!(null),
             Ok(json!([0, 1, 4, 9])),
         ),
@@ -149,12 +152,14 @@ async fn python_runs_without_language_restrictions() {
             Ok(json!(["é", ["x"]])),
         ),
         (
-            "import tempfile, sqlite3\nwith tempfile.NamedTemporaryFile() as f:\n    c = sqlite3.connect(f.name)\n    c.execute('create table t(x)')\n    result = c.execute('select 1').fetchone()",
+            "import tempfile, sqlite3\nwith tempfile.NamedTemporaryFile() as f:\n    c = sqlite3.connect(f.name)\n    \
+             c.execute('create table t(x)')\n    result = c.execute('select 1').fetchone()",
             json!(null),
             Ok(json!([1])),
         ),
         (
-            "import datetime, decimal, re, random, json, csv, statistics, hashlib, zlib, uuid\nresult = uuid.UUID(int=1).hex[-1]",
+            "import datetime, decimal, re, random, json, csv, statistics, hashlib, zlib, uuid\nresult = \
+             uuid.UUID(int=1).hex[-1]",
             json!(null),
             Ok(json!("1")),
         ),
@@ -252,7 +257,8 @@ async fn bash_receives_input_and_returns_result() {
     };
     let (status, answer) = bash("echo out; echo err >&2\nresult=\"$input_payload\"", json!({"a": "é\n"})).await;
     let expected = json!({
-        "language": "bash", "stdout": "out\n", "stderr": "err\n", "result": "{\"a\":\"é\\n\"}", "error": null, "exit_code": 0,
+        "language": "bash", "stdout": "out\n", "stderr": "err\n", "result": "{\"a\":\"é\\n\"}", "error": null,
+        "exit_code": 0,
         "timed_out": false,
     });
     assert_eq!((status, answer), (200, expected));
@@ -300,7 +306,8 @@ async fn time_limit_is_clamped_to_its_bounds() {
     let sandbox = sandbox().await;
     // The minimum is a second.
     for asked in [json!(0), json!(-5), json!(0.001), json!(1)] {
-        let body = json!({"language": "python", "code": "print('begun', flush=True)\nwhile True: pass", "timeout_seconds": asked});
+        let body = json!({"language": "python", "code": "print('begun', flush=True)\nwhile True: pass",
+            "timeout_seconds": asked});
         let (status, answer) = sandbox.ask(&body).await;
         assert_eq!((status, &answer["timed_out"], &answer["exit_code"]), (504, &json!(true), &Value::Null), "{answer}");
         assert_eq!(answer["error"], json!({"type": "SandboxTimeout", "message": "the code ran longer than 1 s"}));

@@ -32,7 +32,8 @@ async fn every_tick_fires_once_while_processes_die() {
         let caller = crate::support::api::Caller { url: url.clone(), ..service.api.acme.clone() };
         let overlap = ["skip", "queue"][number % 2];
         let body = json!({
-            "key": format!("s{number:04}"), "agent": "a", "input": {"prompt": "hi"}, "interval_seconds": 60 + number % 7 * 30,
+            "key": format!("s{number:04}"), "agent": "a", "input": {"prompt": "hi"},
+            "interval_seconds": 60 + number % 7 * 30,
             "overlap": overlap,
         });
         let answer = caller.post("/v1/schedules", &body).await;

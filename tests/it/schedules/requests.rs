@@ -79,7 +79,8 @@ async fn invalid_schedules_are_refused_by_path() {
         (json!({"input": {"text": "no prompt"}}), "invalid_input"),
         (json!({"input": {"prompt": "\0"}}), "input_contains_nul"),
         (
-            json!({"input": {"messages": [{"role": "user", "content": [{"type": "file", "file_id": format!("file_{}", "0".repeat(32))}]}]}}),
+            json!({"input": {"messages": [{"role": "user",
+                "content": [{"type": "file", "file_id": format!("file_{}", "0".repeat(32))}]}]}}),
             "invalid_input",
         ),
     ];

@@ -120,7 +120,8 @@ async fn message_to_a_held_agent_waits_its_turn() {
     sqlx::query(
         "insert into quarantine_groups (tenant_id, definition_version_id, agent_version_id, definition_key, agent_key,
             queues, state, died_builds, held_since, changed_at)
-        select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'shut', '{}',
+        select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'shut', \
+            '{}',
             longhaul_now(), longhaul_now()
         from executions",
     )

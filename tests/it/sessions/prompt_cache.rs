@@ -255,7 +255,8 @@ async fn cached_tokens_are_recorded_and_priced() {
     let turn = steps["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "turn").cloned().unwrap();
     assert_eq!(json!([turn["cached_tokens"], turn["cache_write_tokens"]]), json!([second.read, second.written]));
     let view: Value = sqlx::query_scalar(
-        "select jsonb_build_array(cached_tokens, cache_write_tokens) from execution_usage where execution_id = $1::uuid",
+        "select jsonb_build_array(cached_tokens, cache_write_tokens) from execution_usage \
+         where execution_id = $1::uuid",
     )
     .bind(id.as_str())
     .fetch_one(&service.fleet.db.pool)

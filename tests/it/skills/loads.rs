@@ -148,8 +148,8 @@ async fn second_load_tells_that_a_text_was_cut() {
     let _worker = fleet.worker();
     let id = fleet.submit_directly("a", json!({ "prompt": "load" })).await;
     assert_eq!(fleet.ended(id).await["status"], "FINISHED");
-    let expected = "The beginning of `SKILL.md` of the skill `refunds` is already in this conversation; the rest exceeds \
-                    the agent's limit of 2000 bytes for one result.";
+    let expected = "The beginning of `SKILL.md` of the skill `refunds` is already in this conversation; the rest \
+                    exceeds the agent's limit of 2000 bytes for one result.";
     assert!(fleet.llm.requests().pop().unwrap().last_text().contains(expected));
 }
 

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 /// The skill `refunds` with one file.
 fn refunds() -> Value {
     json!({
-        "name": "refunds", "description": "Rules for refunds.\nUse it for money.", "body": "# Refunds\nWithin 30 days.\n",
+        "name": "refunds", "description": "Rules for refunds.\nUse it for money.",
+        "body": "# Refunds\nWithin 30 days.\n",
         "files": {"references/rates.md": "2 % a month"},
     })
 }

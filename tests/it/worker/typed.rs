@@ -68,7 +68,8 @@ fn typed_worker(fleet: &Fleet) -> FleetWorker {
 }
 
 fn lines(currency: &str) -> Value {
-    json!({"currency": currency, "lines": [{"description": "train", "amount": 20.0}, {"description": "tea", "amount": 3.5}]})
+    json!({"currency": currency,
+        "lines": [{"description": "train", "amount": 20.0}, {"description": "tea", "amount": 3.5}]})
 }
 
 #[tokio::test]

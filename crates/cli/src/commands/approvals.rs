@@ -9,7 +9,8 @@ use crate::{client::Client, json_input::json_input};
 /// List tool calls that wait for an approval, and decide on them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a subcommand: those that wait. A decision needs a key with the scope approvals:decide, other than the one that submitted
+Without a subcommand: those that wait. A decision needs a key with the scope approvals:decide, other than the one that \
+submitted
 the execution. One that comes second, too late or after the execution's end is refused with exit code 6.
 
 Examples:

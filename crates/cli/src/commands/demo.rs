@@ -30,7 +30,8 @@ const PATIENCE_REAL: Duration = Duration::from_secs(900);
 /// Watch three example definitions run over sample input, a chat that asks before it acts, a project, and a schedule
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Run it in the repository: it applies ./agents and ./definitions and reads ./examples/data. Edit an invoice and run it again:
+Run it in the repository: it applies ./agents and ./definitions and reads ./examples/data. Edit an invoice and run it \
+again:
 the result changes with it. With no terminal attached, or DEMO_EXIT=1, it stops after the schedule (exit code 0 when all
 FINISHED); otherwise it goes on serving until Ctrl-C.")]
 pub struct DemoArgs {
@@ -212,8 +213,8 @@ fn say_where(running: &DevServer, exits: bool) {
     let env = super::dev::shell_path(running.env_path());
     output::line("\nThe rows, in SQL:\n");
     output::line(format!(
-        "  . {env} && psql \"$DATABASE_URL\" -c \"\n    select definition_key, metadata->>'sample' as sample, status, turns, calls, \
-         left(output::text, 60) as output\n    from execution_overview order by created_at\""
+        "  . {env} && psql \"$DATABASE_URL\" -c \"\n    select definition_key, metadata->>'sample' as sample, status, \
+         turns, calls, left(output::text, 60) as output\n    from execution_overview order by created_at\""
     ));
     super::dev::say(running);
     let end = if exits { "It stops now; in a terminal it goes on serving." } else { "Ctrl-C stops it." };

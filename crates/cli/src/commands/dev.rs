@@ -12,7 +12,8 @@ use crate::dev_server::{self, DevServer, DevServerOptions};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Starts private servers from the installed binaries (exit code 3 and the install command when there are none), applies
-./agents and ./definitions, and writes .longhaul/env, from which the other commands take address and key. Data stays in the
+./agents and ./definitions, and writes .longhaul/env, from which the other commands take address and key. Data stays \
+in the
 data directory; remove it to start afresh. Without a model key agents get the scripted model.
 
 Examples:

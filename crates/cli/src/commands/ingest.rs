@@ -26,7 +26,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Files and everything below directories: .md and .markdown as Markdown, .txt as text, .jsonl as one document a line:
-{\"id\": \"…\", \"text\": \"…\", \"metadata\": {…}, \"format\": \"text|markdown\"}. The id of a file is its path as given. What has not
+{\"id\": \"…\", \"text\": \"…\", \"metadata\": {…}, \"format\": \"text|markdown\"}. The id of a file is its path as \
+given. What has not
 changed since it was put is not embedded again, so the same command may be repeated. Needs a key with the scope
 definitions:write.
 

@@ -8,7 +8,8 @@ use crate::{client::Client, progress};
 /// List the tool calls of an execution that may have had a side effect
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-States: intended (may have begun, no result), withdrawn (never began), done, failed, reconciled and unknown (a worker died
+States: intended (may have begun, no result), withdrawn (never began), done, failed, reconciled and unknown (a worker \
+died
 while the call ran, and its tool could or could not say what became of it).
 
 Example:

@@ -89,7 +89,8 @@ impl Catalogue {
             category.is_none_or(|category| product.get("category").and_then(Value::as_str) == Some(category))
         };
         let products = self.products.values().filter(fits);
-        json!({"products": products.map(|product| json!({"sku": product["sku"], "name": product["name"]})).collect::<Vec<_>>()})
+        let shown = |product: &Map<String, Value>| json!({"sku": product["sku"], "name": product["name"]});
+        json!({"products": products.map(shown).collect::<Vec<_>>()})
     }
 
     fn get(&self, arguments: &JsonObject) -> Result<Value, String> {
@@ -204,7 +205,8 @@ fn tools() -> Vec<Tool> {
             "Keeps a title, a description and tags for one product; the same again changes nothing",
             json!({
                 "type": "object",
-                "properties": {"sku": sku, "title": {"type": "string"}, "description": {"type": "string"}, "tags": texts},
+                "properties": {"sku": sku, "title": {"type": "string"}, "description": {"type": "string"},
+                    "tags": texts},
                 "required": ["sku", "title", "description", "tags"],
                 "additionalProperties": false,
             }),

@@ -9,7 +9,8 @@ use crate::client::Client;
 /// List model endpoints that are down or at their limits, and reset one
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Needs a key with the scope admin. Without a subcommand: the list. After a reset one execution that waits goes ahead, then two, four,
+Needs a key with the scope admin. Without a subcommand: the list. After a reset one execution that waits goes ahead, \
+then two, four,
 and so on as the endpoint answers.
 
 Examples:

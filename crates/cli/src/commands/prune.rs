@@ -12,8 +12,10 @@ use crate::{compose, exit::UsageError};
 /// Remove executions that ended long ago, with their history, idle sessions, and old rows of the audit log
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Needs DATABASE_URL. Whole weeks of history are dropped where nothing in them is needed any more; the rest goes in small batches, so
-it may run beside everything else, be stopped, and be repeated: from cron, say. Executions that have not ended stay with their
+Needs DATABASE_URL. Whole weeks of history are dropped where nothing in them is needed any more; the rest goes in \
+small batches, so
+it may run beside everything else, be stopped, and be repeated: from cron, say. Executions that have not ended stay \
+with their
 history, however old they are. Sessions go by their last message or answer, with the same age. What cannot be handled is
 set aside, and the rest goes: the exit code is 1 then. What is removed is gone; --dry-run only counts it.
 

@@ -9,7 +9,8 @@ use crate::client::Client;
 /// List executions that killed their workers, show the details of one, and release it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-They are retried by themselves when a worker of a new build starts: one of each definition version first, the rest when that one
+They are retried by themselves when a worker of a new build starts: one of each definition version first, the rest \
+when that one
 ends without killing its worker. A release by hand does the same under the build that runs.
 
 Examples:
@@ -180,7 +181,8 @@ mod tests {
     #[test]
     fn quarantined_execution_is_shown_line_by_line() {
         let found = json!({
-            "execution_id": "019a", "state": "quarantined", "definition": "invoice", "definition_version": 3, "agent": "clerk",
+            "execution_id": "019a", "state": "quarantined", "definition": "invoice", "definition_version": 3,
+            "agent": "clerk",
             "queue": "default", "phase": "calling render_pdf", "memory_bytes": 104_857_600,
             "last_step": {"seq": 2, "kind": "turn", "state": "live", "name": "m"},
             "deaths": [{"at": "then", "worker_id": "w", "host": "h", "build": "1.0", "memory_bytes": null}],

@@ -10,7 +10,8 @@ use crate::{client::Client, json_input::json_input};
 /// List questions of executions, and answer them
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without a subcommand: those that wait. Answers are JSON; a text goes in quotes. One that does not fit the question's schema, or comes second or too late, is refused with
+Without a subcommand: those that wait. Answers are JSON; a text goes in quotes. One that does not fit the question's \
+schema, or comes second or too late, is refused with
 exit code 6.
 
 Examples:

@@ -19,7 +19,8 @@ SIGTERM or Ctrl-C lets runs end and stops; a second one stops at once.
 Examples:
   longhaul sandbox
   longhaul sandbox --listen 0.0.0.0:6000 --concurrency 8 --languages python
-  curl http://127.0.0.1:6000/v1/execute -d '{\"language\": \"python\", \"code\": \"result = input_payload * 2\", \"input\": 21}'")]
+  curl http://127.0.0.1:6000/v1/execute -d '{\"language\": \"python\", \"code\": \"result = input_payload * 2\", \
+\"input\": 21}'")]
 pub struct SandboxArgs {
     /// Address and port to listen on; 127.0.0.1:6000 unless configured
     #[arg(long, value_name = "ADDR")]

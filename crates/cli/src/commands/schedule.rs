@@ -12,12 +12,16 @@ use crate::{client::Client, json_input::json_input};
 /// Create, replace, list, pause, resume, run and delete schedules
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A schedule starts an execution at each of its ticks: the minutes of a cron line in a time zone, an interval, or one time.
+A schedule starts an execution at each of its ticks: the minutes of a cron line in a time zone, an interval, or one \
+time.
 
 Examples:
-  longhaul schedule create nightly --agent reporter --input '{\"prompt\": \"Report.\"}' --cron '30 6 * * MON-FRI' --time-zone Europe/Berlin
-  longhaul schedule create poll --definition mail-triage --input @mail.json --every 900 --overlap queue --monthly-max-cost 20
-  longhaul schedule replace nightly --agent reporter --input @report.json --cron '0 7 * * MON-FRI' --monthly-max-calls 500
+  longhaul schedule create nightly --agent reporter --input '{\"prompt\": \"Report.\"}' --cron '30 6 * * MON-FRI' \
+  --time-zone Europe/Berlin
+  longhaul schedule create poll --definition mail-triage --input @mail.json --every 900 --overlap queue \
+  --monthly-max-cost 20
+  longhaul schedule replace nightly --agent reporter --input @report.json --cron '0 7 * * MON-FRI' --monthly-max-calls \
+  500
   longhaul schedule history nightly
   longhaul schedule run nightly")]
 pub struct ScheduleArgs {

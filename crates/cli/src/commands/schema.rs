@@ -81,7 +81,8 @@ pub fn schema() -> Value {
 pub fn markdown() -> String {
     let definitions = definitions();
     let mut text = "# Fields of YAML files\n\n\
-        What `longhaul apply` reads, one table for each type; written by `longhaul schema --markdown`. Fields in bold are\n\
+        What `longhaul apply` reads, one table for each type; written by `longhaul schema --markdown`. Fields in bold \
+        are\n\
         required. `longhaul schema` prints the JSON Schema for editors.\n"
         .to_owned();
     let mut told = BTreeSet::new();

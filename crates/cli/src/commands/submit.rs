@@ -11,14 +11,16 @@ use crate::{client::Client, json_input::json_input, progress, suggest};
 /// Submit an execution
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Prints the id; with --wait the result. An answered submit is stored: it is never lost, and the same --idempotency-key gives
+Prints the id; with --wait the result. An answered submit is stored: it is never lost, and the same --idempotency-key \
+gives
 the same execution. Exit code 4 when the execution that was waited for ended FAILED.
 
 Examples:
   longhaul submit invoice-extraction --input @invoice.json --wait
   longhaul submit --agent researcher --input '{\"prompt\": \"What is new?\"}'
   jq -n '{text: \"…\"}' | longhaul submit mail-triage --input - --priority 9 --metadata customer=acme
-  longhaul submit invoice-extraction --input @invoice.json --idempotency-key inv-17 --run-at $(date -u -d +1hour +%FT%TZ)")]
+  longhaul submit invoice-extraction --input @invoice.json --idempotency-key inv-17 --run-at $(date -u -d +1hour \
+  +%FT%TZ)")]
 pub struct SubmitArgs {
     /// Key of the definition
     #[arg(required_unless_present = "agent", conflicts_with = "agent")]

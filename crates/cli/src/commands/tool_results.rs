@@ -9,7 +9,8 @@ use crate::{client::Client, json_input::json_input, progress};
 /// List the calls of an execution that its caller runs, or post their results
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Without results: the calls that wait, of the execution and of those below it. A result has the call's id and hash, and `output` (any JSON) or `error` (a text). If one is
+Without results: the calls that wait, of the execution and of those below it. A result has the call's id and hash, and \
+`output` (any JSON) or `error` (a text). If one is
 refused, nothing is stored: exit code 6.
 
 Examples:

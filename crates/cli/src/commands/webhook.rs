@@ -11,7 +11,8 @@ use crate::{client::Client, json_input::text_input};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 A webhook gets a signed POST when an execution ends or is quarantined, or an approval, a question or a call of the
-caller's tools waits for an answer. Its signature is that of Standard Webhooks. With --kind slack or email it is a channel:
+caller's tools waits for an answer. Its signature is that of Standard Webhooks. With --kind slack or email it is a \
+channel:
 people get messages, and decide on approvals in them.
 
 Examples:

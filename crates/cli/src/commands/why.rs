@@ -168,10 +168,12 @@ mod tests {
     #[test]
     fn full_limit_lists_own_holders_and_counts_others() {
         let waiting = json!({
-            "status": "PENDING", "summary": "the limit metadata.customer:acme is full: 2 of 2 run", "wait_reason": "concurrency_limit",
+            "status": "PENDING", "summary": "the limit metadata.customer:acme is full: 2 of 2 run",
+            "wait_reason": "concurrency_limit",
             "since": "S", "until": null, "deadline_at": "D", "ends_when": "whoever holds a slot ends",
             "place": {"ahead": 1000, "is_at_least": true, "other_tenants": 3}, "workers": null,
-            "limits": [{"key": "metadata.customer:acme", "source": "definition", "subject": "invoice", "limit": 2, "held": 2,
+            "limits": [{"key": "metadata.customer:acme", "source": "definition", "subject": "invoice", "limit": 2,
+                "held": 2,
                 "holders": ["id-1"], "held_by_others": 1, "is_waited_for": true}],
             "requests": [], "children": [], "last_failure": null, "budget": null, "unserved": null,
             "estimate": {"seconds": 12.4, "basis": "B"},
@@ -194,9 +196,11 @@ mod tests {
     #[test]
     fn wait_for_a_down_model_shows_its_position() {
         let waiting = json!({
-            "status": "IN_PROGRESS", "summary": "the quota of m of p is spent", "wait_reason": "provider_down", "since": "S",
+            "status": "IN_PROGRESS", "summary": "the quota of m of p is spent", "wait_reason": "provider_down",
+            "since": "S",
             "until": "U", "deadline_at": "D", "ends_when": "the provider answers again", "last_failure": null,
-            "endpoint": {"provider": "p", "model": "m", "state": "open", "cause": "quota", "until": "U", "is_stated": true,
+            "endpoint": {"provider": "p", "model": "m", "state": "open", "cause": "quota", "until": "U",
+                "is_stated": true,
                 "give_up_at": "G", "ahead": 4},
             "estimate": {"seconds": 30.0, "basis": "B"},
         });

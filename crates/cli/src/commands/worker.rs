@@ -10,7 +10,8 @@ use crate::{compose, open_files};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Needs DATABASE_URL and REDIS_URL, and a model: OPENAI_API_KEY, ANTHROPIC_API_KEY, or LONGHAUL_LLM_URL with
-LONGHAUL_LLM_API_KEY and LONGHAUL_LLM_MODEL for any OpenAI-compatible server. Without one, agents get the scripted model.
+LONGHAUL_LLM_API_KEY and LONGHAUL_LLM_MODEL for any OpenAI-compatible server. Without one, agents get the scripted \
+model.
 SIGTERM or Ctrl-C drains: nothing new is claimed, running executions finish their step and go to other workers, and no
 attempt is spent. A second one stops at once; what ran continues elsewhere within seconds.
 

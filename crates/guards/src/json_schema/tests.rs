@@ -114,7 +114,8 @@ fn schemas_beyond_a_limit_are_refused() {
 async fn values_of_excessive_work_are_refused_in_time() {
     // Each level of the value doubles the number of checks of the next.
     let tree = json!({"$defs": {"n": {"allOf": [
-        {"properties": {"a": {"$ref": "#/$defs/n"}}}, {"properties": {"a": {"$ref": "#/$defs/n"}}}]}}, "$ref": "#/$defs/n"});
+        {"properties": {"a": {"$ref": "#/$defs/n"}}}, {"properties": {"a": {"$ref": "#/$defs/n"}}}]}},
+        "$ref": "#/$defs/n"});
     let deep = (0..60).fold(json!(1), |value, _| json!({"a": value}));
     assert!(matches!(check(&tree, &deep).await, Err(Unchecked::TooMuchWork) | Ok(None)));
     let mut strict = tree.clone();
@@ -177,7 +178,8 @@ async fn large_ordinary_values_are_checked() {
     let schema = json!({"type": "object", "required": ["rows", "text"], "properties": {
         "id": {"type": "string", "pattern": "^[a-z0-9_-]{1,64}$"},
         "text": {"type": "string", "pattern": "\\S"},
-        "rows": {"type": "array", "uniqueItems": true, "items": {"type": "object", "required": ["n"], "additionalProperties": false,
+        "rows": {"type": "array", "uniqueItems": true,
+            "items": {"type": "object", "required": ["n"], "additionalProperties": false,
             "properties": {"n": {"type": "integer", "minimum": 0}, "kind": {"enum": ["a", "b"]}}}}}});
     let rows: Vec<_> = (0..50_000).map(|n| json!({"n": n, "kind": "a"})).collect();
     let value = json!({"id": "abc", "text": "word ".repeat(400_000), "rows": rows});
@@ -190,7 +192,8 @@ async fn large_ordinary_values_are_checked() {
 #[tokio::test]
 async fn members_named_like_keywords_are_values() {
     let schema = json!({"type": "object", "additionalProperties": false,
-        "properties": {"properties": {"type": "object"}, "const": {"$ref": "#/properties/default"}, "default": {"type": "integer"},
+        "properties": {"properties": {"type": "object"}, "const": {"$ref": "#/properties/default"},
+            "default": {"type": "integer"},
             "$ref": {"type": "string"}, "$id": {"type": "string"}, "enum": {"enum": [{"a": 1}]}}});
     let value = json!({"properties": {"x": 1}, "const": 1, "default": 2, "$ref": "x", "$id": "y", "enum": {"a": 1}});
     assert_eq!(check(&schema, &value).await, Ok(None));

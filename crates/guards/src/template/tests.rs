@@ -26,9 +26,11 @@ const ATTACKS: [&str; 38] = [
     "{{ input|tojson(4000000000) }}",
     "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x|length }}",
     "{% set ns = namespace(x='ab') %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length }}",
-    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length }}",
+    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(40) %}{% set ns.x = ns.x + ns.x %}{% endfor %}{{ ns.x|length \
+     }}",
     "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson }}",
+    "{% set ns = namespace(x=[1, 2]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x|tojson \
+     }}",
     "{% set ns = namespace(x=[1]) %}{% for i in range(100000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}",
     "{% set ns = namespace(x=[1]) %}{% for i in range(100000) %}{% set ns.x = {'a': ns.x} %}{% endfor %}{{ ns.x }}",
     "{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}",
@@ -39,9 +41,11 @@ const ATTACKS: [&str; 38] = [
     "{{ ['a' * 90000000, 'b' * 90000000, 'c' * 90000000] | length }}",
     "{{ ('a' * 9999) * 99999 }}",
     "{% for i in range(100) %}{{ ('a' * 4000000) | upper | length }}{% endfor %}",
-    "{% set x %}{{ input.text }}{% endset %}{% set x %}{{ x }}{{ x }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{{ x|length }}",
+    "{% set x %}{{ input.text }}{% endset %}{% set x %}{{ x }}{{ x }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x \
+     }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{{ x|length }}",
     "{% set x %}{% for i in range(100000) %}RAW{% endset %}{% endfor %}",
-    "{% filter upper %}{% for i in range(90000) %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfilter %}",
+    "{% filter upper %}{% for i in range(90000) \
+     %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfilter %}",
     "{% for i in range(100000) %}{{ input.text }}{% endfor %}",
     "{{ range(100000)|join(input.text) }}",
     "{{ [1, 2]|batch(1000000000, 'x') }}",
@@ -90,17 +94,27 @@ fn attacks_stay_within_their_memory() {
 
 #[test]
 fn ordinary_templates_render_as_before() {
-    let input = json!({"input": {"name": "Ann", "n": 3, "x": 1.5, "none": null, "tags": ["b", "a"], "deep": {"k": [1, {"z": "<q>"}]}}});
+    let input = json!({"input": {"name": "Ann", "n": 3, "x": 1.5, "none": null, "tags": ["b", "a"],
+        "deep": {"k": [1, {"z": "<q>"}]}}});
     for template in [
-        "Hi {{ input.name }}{% if input.n > 2 and not input.none %} many{% elif input.n == 1 %} one{% else %} few{% endif %}",
-        "{% for tag in input.tags|sort if tag != 'x' %}{{ loop.index }}.{{ tag|upper }}{% if not loop.last %}, {% endif %}{% else %}-{% endfor %}",
-        "{{ input.name ~ '/' ~ input.n ~ input.none ~ [1, 'a'] }} {{ 'a' * 3 }} {{ 2 * 3 + 1.5 - input.x }} {{ 7 // 2 }} {{ 2 ** 10 }} {{ 1 + true }}",
-        "{% set a, b = input.tags %}{{ a }}{{ b }}{% set ns = namespace(s=0) %}{% for i in range(4) %}{% set ns.s = ns.s + i %}{% endfor %}{{ ns.s }}",
-        "{{ input.deep|tojson }} {{ input.deep|tojson(indent=2) }} {{ input.deep }} {{ input.tags|join('-') }} {{ (input.tags + ['c'])|length }}",
-        "{{ 'hello world'[2:5] }}{{ 'hello'[:-2] }}{{ [1,2,3,4][1::2] }} {{ {'k': [1]}['k'][0] }} {{ 'ell' in 'hello' }} {{ 'a' not in input.tags }}",
-        "{{ 'a\nb'|indent(4) }}{{ 'x'|default('y') }}{{ input.none|default('d', true) }}{{ 'abc'|replace('b', 'XX') }}{{ '1,2'|split(',')|map('int')|list }}",
-        "{%- set body -%}  {{ input.name }} {%- endset -%}{{ body|trim }}{% with v = 2 %}{{ v }}{% endwith %}{# note #}{% raw %}{{ x }}{% endraw %}",
-        "{{ input.tags is sequence }}{{ input.nope is defined }}{{ input.n is odd }}{{ 'x' if input.n is eq 3 else 'y' }} {{ 1.0 }} {{ 10000000000 * 10000000000 }}",
+        "Hi {{ input.name }}{% if input.n > 2 and not input.none %} many{% elif input.n == 1 %} one{% else %} few{% \
+         endif %}",
+        "{% for tag in input.tags|sort if tag != 'x' %}{{ loop.index }}.{{ tag|upper }}{% if not loop.last %}, {% \
+         endif %}{% else %}-{% endfor %}",
+        "{{ input.name ~ '/' ~ input.n ~ input.none ~ [1, 'a'] }} {{ 'a' * 3 }} {{ 2 * 3 + 1.5 - input.x }} {{ 7 // 2 \
+         }} {{ 2 ** 10 }} {{ 1 + true }}",
+        "{% set a, b = input.tags %}{{ a }}{{ b }}{% set ns = namespace(s=0) %}{% for i in range(4) %}{% set ns.s = \
+         ns.s + i %}{% endfor %}{{ ns.s }}",
+        "{{ input.deep|tojson }} {{ input.deep|tojson(indent=2) }} {{ input.deep }} {{ input.tags|join('-') }} \
+         {{ (input.tags + ['c'])|length }}",
+        "{{ 'hello world'[2:5] }}{{ 'hello'[:-2] }}{{ [1,2,3,4][1::2] }} {{ {'k': [1]}['k'][0] }} {{ 'ell' in 'hello' \
+         }} {{ 'a' not in input.tags }}",
+        "{{ 'a\nb'|indent(4) }}{{ 'x'|default('y') }}{{ input.none|default('d', true) }}{{ 'abc'|replace('b', 'XX') \
+         }}{{ '1,2'|split(',')|map('int')|list }}",
+        "{%- set body -%}  {{ input.name }} {%- endset -%}{{ body|trim }}{% with v = 2 %}{{ v }}{% endwith %}{# note \
+         #}{% raw %}{{ x }}{% endraw %}",
+        "{{ input.tags is sequence }}{{ input.nope is defined }}{{ input.n is odd }}{{ 'x' if input.n is eq 3 else 'y' \
+         }} {{ 1.0 }} {{ 10000000000 * 10000000000 }}",
     ] {
         let mut plain = minijinja::Environment::new();
         plain.set_undefined_behavior(UndefinedBehavior::Strict);

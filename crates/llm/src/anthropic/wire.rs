@@ -109,7 +109,11 @@ fn wire_tools(tools: &[ToolSpec]) -> Vec<Value> {
     let mut tools: Vec<&ToolSpec> = tools.iter().collect();
     // Sort by name, so that another order of the same tools does not change the bytes and lose the prompt cache.
     tools.sort_by(|a, b| a.name.cmp(&b.name));
-    let tool = |tool: &ToolSpec| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters });
+    let tool = |tool: &ToolSpec| {
+        json!({
+            "name": tool.name, "description": tool.description, "input_schema": tool.parameters
+        })
+    };
     tools.into_iter().map(tool).collect()
 }
 

@@ -482,7 +482,8 @@ fn files_are_parts_and_follow_the_results_of_calls() {
     assert_eq!(sent(&bytes), sent(&bytes));
     bytes.release();
     let described: Value = serde_json::from_slice(&sent(&bytes)).unwrap();
-    let text = "see\n[file p.png, image/png, 3 bytes]\n[file q.pdf, application/pdf, 4 bytes]\n[file r.csv, text/csv, 3 bytes]";
+    let text = "see\n[file p.png, image/png, 3 bytes]\n[file q.pdf, application/pdf, 4 bytes]\n[file r.csv, text/csv, \
+        3 bytes]";
     assert_eq!(described["messages"][0], json!({"role": "user", "content": text}));
     assert_eq!(described["messages"].as_array().unwrap().len(), 6, "no files follow");
 }

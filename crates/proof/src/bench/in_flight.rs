@@ -74,7 +74,8 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     let (megabytes, ratio) = (|bytes: u64| bytes as f64 / 1e6, rate / floor.per_second());
     if context.json {
         output::json(&costs.add_to(json!({
-            "conditions": conditions, "floor": floor.json(), "in_flight": args.executions, "http2": args.http2, "delay_ms": args.delay_ms, "executions": total,
+            "conditions": conditions, "floor": floor.json(), "in_flight": args.executions, "http2": args.http2,
+            "delay_ms": args.delay_ms, "executions": total,
             "worker_megabytes_idle": megabytes(idle), "worker_megabytes_at_most": megabytes(most),
             "executions_per_second": rate, "ideal_per_second": ideal, "ratio_to_ideal": rate / ideal,
             "settled_per_second": settled, "settled_ratio_to_ideal": settled.map(|settled| settled / ideal),
@@ -88,7 +89,8 @@ pub(super) async fn run(args: InFlightArgs, context: &Context) -> anyhow::Result
     if let Some(settled) = settled {
         let percent = 100.0 * settled / ideal;
         output::line(format!(
-            "{settled:.1}/s once it has settled, {percent:.1} % of the ideal rate: from a third of them on, up to nine tenths"
+            "{settled:.1}/s once it has settled, {percent:.1} % of the ideal rate: from a third of them on, up to nine \
+             tenths"
         ));
     }
     floor.lines().iter().for_each(output::line);

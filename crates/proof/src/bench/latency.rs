@@ -100,7 +100,8 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     let (late, latest) = (starts.late(), starts.latest_millis());
     if context.json {
         output::json(&costs.add_to(json!({
-            "conditions": conditions, "floor": floor.json(), "rate": rate, "highest_rate": highest, "without_redis": args.without_redis,
+            "conditions": conditions, "floor": floor.json(), "rate": rate, "highest_rate": highest,
+            "without_redis": args.without_redis,
             "executions": starts.executions(), "p50_ms": p50, "p99_ms": p99, "max_ms": max,
             "median_commit_at_rate_ms": paced_ms, "p50_in_commits_at_rate": p50 / paced_ms,
             "p50_in_median_commits": p50 / floor.commit_ms, "p99_in_median_commits": p99 / floor.commit_ms,
@@ -114,8 +115,8 @@ pub(super) async fn run(args: LatencyArgs, context: &Context) -> anyhow::Result<
     }
     output::line(format!("submit to first model call at {rate}/s over {} executions{redis}", starts.executions()));
     output::line(format!(
-        "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; at the median a bare commit here takes {:.2} ms when they follow \
-         each other, and {paced_ms:.2} ms at this rate",
+        "p50 {p50:.2} ms, p99 {p99:.2} ms, longest {max:.2} ms; at the median a bare commit here takes {:.2} ms when \
+         they follow each other, and {paced_ms:.2} ms at this rate",
         floor.commit_ms
     ));
     output::line(format!("{late} submits were sent late, at most by {latest:.2} ms, which is counted in"));

@@ -141,7 +141,8 @@ impl Resting {
     fn line(&self) -> String {
         let Self { worker_megabytes, worker, postgres, redis } = self;
         format!(
-            "worker {worker_megabytes:.0} MB and {worker:.2} % of a core, PostgreSQL {postgres:.2} %, Redis {redis:.2} %"
+            "worker {worker_megabytes:.0} MB and {worker:.2} % of a core, PostgreSQL {postgres:.2} %, Redis {redis:.2} \
+             %"
         )
     }
 }

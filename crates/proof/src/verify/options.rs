@@ -12,9 +12,12 @@ use super::{
 /// Break a fleet on private servers on purpose, and prove that nothing was lost or done twice
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Starts PostgreSQL, Redis, an API and workers as processes of their own, a model server that counts what it is asked, and a
-tool server that counts what it does. Under a steady load it kills, pauses, cuts off and restarts all of them, in an order that
-the seed decides, and then audits every execution. Exits 0 only when all bars hold; otherwise the data and the logs are kept.
+Starts PostgreSQL, Redis, an API and workers as processes of their own, a model server that counts what it is asked, \
+and a
+tool server that counts what it does. Under a steady load it kills, pauses, cuts off and restarts all of them, in an \
+order that
+the seed decides, and then audits every execution. Exits 0 only when all bars hold; otherwise the data and the logs \
+are kept.
 
 Examples:
   longhaul verify
@@ -55,7 +58,8 @@ pub struct VerifyArgs {
     pub(super) keep: bool,
     /// Check recovery times against their bars, and leave room between faults to measure them; on in a release build.
     /// A time that was to be measured and was not violates its bar
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = !cfg!(debug_assertions))]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true",
+        default_value_t = !cfg!(debug_assertions))]
     pub(super) timing: bool,
 }
 

@@ -110,7 +110,8 @@ impl Report {
             "holds": self.holds(),
             "conditions": self.conditions,
             "bars": self.bars,
-            "counts": self.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n))).collect::<serde_json::Map<_, _>>(),
+            "counts": self.counts.iter().map(|(name, n)| ((*name).to_owned(), json!(n)))
+                .collect::<serde_json::Map<_, _>>(),
             "counted_apart": {
                 "model_calls_answered_and_not_yet_recorded": self.window.calls,
                 "longest_before_the_fault_seconds": self.window.longest,
@@ -152,9 +153,10 @@ impl Report {
         let Window { calls, longest, longest_before_a_kill: _, longest_after, sent_on_waking, tool_calls } =
             self.window;
         output::line(format!(
-            "\ncounted apart: {calls} model calls answered and not yet recorded when a fault came (at most {longest:.3} s before it, and \
-             {longest_after:.3} s after,\nwith the lease that was lost), {sent_on_waking} requests sent by a process as it woke, {tool_calls} \
-             calls of tools that may be repeated, under the same key"
+            "\ncounted apart: {calls} model calls answered and not yet recorded when a fault came (at most \
+             {longest:.3} s before it, and {longest_after:.3} s after,\nwith the lease that was lost), \
+             {sent_on_waking} requests sent by a process as it woke, {tool_calls} calls of tools that may be repeated, \
+             under the same key"
         ));
         let Spread { cases, p50, p99, max } = self.start_latency;
         output::line(format!(
@@ -303,7 +305,10 @@ fn time_bars(
             holds: unmeasured.is_empty() && slowest <= BAR,
             is_checked: !of_servers.is_empty(),
             findings: late
-                .chain(unmeasured.iter().map(|name| json!({ "what": format!("{name} was not measured: no steady rate before it, or no time around it") })))
+                .chain(unmeasured.iter().map(|name| {
+                    json!({ "what": format!("{name} was not measured: no steady rate \
+                    before it, or no time around it") })
+                }))
                 .collect(),
         },
     ]

@@ -76,7 +76,8 @@ impl Store {
                 where index_id = $1 and id = $2 and generation = $4
                 returning id
             )
-            select exists (select from stored) as "is_stored!", exists (select from indexes where id = $1) as "has_index!",
+            select exists (select from stored) as "is_stored!", exists (select from indexes where id = $1)
+                as "has_index!",
                 exists (select from index_documents where index_id = $1 and id = $2 and content_hash = '') as "is_open!"
             "#,
             index.id,

@@ -78,17 +78,20 @@ impl Store {
             rule as (
                 select effect from policy_rules
                 where (resource_id = '*' or resource_id = (select named from agent)) and action in ('execute', '*')
-                    and (scope_type, scope_id) in (('user', $2::bigint::text), ('role', $3::text), ('org', $4::text), ('group', $5::text))
+                    and (scope_type, scope_id) in (('user', $2::bigint::text), ('role', $3::text), ('org', $4::text),
+                        ('group', $5::text))
             )
             select
                 exists (select from rule where effect = 'deny') as "is_denied!",
                 exists (select from rule where effect = 'allow') as "is_allowed!",
                 not exists (select from agent_access join agent on agent_key = named) as "is_open!",
-                exists (select from agent_access join agent on agent_key = named where owner_user_id = $2) as "is_owner!",
+                exists (select from agent_access join agent on agent_key = named where owner_user_id = $2)
+                    as "is_owner!",
                 exists (
                     select from agent_shares join agent on agent_key = named
                     where permission in ('execute', 'admin') and (grantee_type = 'public'
-                        or (grantee_type, grantee_id) in (('user', $2::bigint::text), ('role', $3), ('org', $4), ('group', $5)))
+                        or (grantee_type, grantee_id) in (('user', $2::bigint::text), ('role', $3), ('org', $4),
+                            ('group', $5)))
                 ) as "is_shared!"
             "#,
             version.0,
@@ -123,7 +126,8 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let asker = sqlx::query!(
             r#"
-            select t.org_id, nullif(t.group_id, '') as group_id, v.tenant_id is null as "is_shared!", 'admin' = any (k.scopes) as is_admin
+            select t.org_id, nullif(t.group_id, '') as group_id, v.tenant_id is null as "is_shared!",
+                'admin' = any (k.scopes) as is_admin
             from executions e
                 join tenants t on t.id = e.tenant_id
                 join agent_versions v on v.id = e.agent_version_id
@@ -191,7 +195,8 @@ impl Store {
         let shares = sqlx::query!(
             r#"
             select a.agent_key, a.owner_user_id, s.permission as "permission?",
-                case when s.grantee_type = 'public' then 'public' else s.grantee_type || ':' || s.grantee_id end as grantee
+                case when s.grantee_type = 'public' then 'public' else s.grantee_type || ':' || s.grantee_id end
+                    as grantee
             from (select * from agent_access order by agent_key limit 1000) a left join agent_shares s using (agent_key)
             order by a.agent_key, s.grantee_type, s.grantee_id, s.permission
             "#

@@ -329,7 +329,8 @@ impl Store {
         sqlx::query!(
             r#"
             update platform_providers
-            set health_since = case when health = $2 then health_since else longhaul_now() end, health = $2, health_detail = $3
+            set health_since = case when health = $2 then health_since else longhaul_now() end, health = $2,
+                health_detail = $3
             where slug = $1
             "#,
             slug,

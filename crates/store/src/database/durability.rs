@@ -50,7 +50,8 @@ impl Store {
     pub async fn durability(&self) -> Result<Durability, StoreError> {
         let row = sqlx::query!(
             r#"
-            select current_setting('fsync')::bool as "fsync!", current_setting('full_page_writes')::bool as "full_page_writes!",
+            select current_setting('fsync')::bool as "fsync!", current_setting('full_page_writes')::bool
+                as "full_page_writes!",
                 current_setting('synchronous_commit') as "synchronous_commit!",
                 current_setting('synchronous_standby_names') as "synchronous_standby_names!"
             "#

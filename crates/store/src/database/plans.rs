@@ -23,7 +23,8 @@ pub(crate) async fn plan_along_indexes(connection: &mut PgConnection, plans: Pla
     };
     sqlx::query!(
         "select set_config('plan_cache_mode', $1, true) as plans,
-             set_config('enable_seqscan', 'off', true) as scans, set_config('enable_bitmapscan', 'off', true) as bitmaps",
+             set_config('enable_seqscan', 'off', true) as scans, \
+             set_config('enable_bitmapscan', 'off', true) as bitmaps",
         mode,
     )
     .fetch_one(connection)

@@ -475,16 +475,19 @@ impl Store {
         let row = sqlx::query!(
             r#"
             select b.root_id, b.max_cost, b.max_tokens, b.max_calls, b.on_exhausted,
-                b.spent_cost + noted.charged_cost as "spent_cost!", b.spent_tokens + noted.charged_tokens as "spent_tokens!",
+                b.spent_cost + noted.charged_cost as "spent_cost!",
+                b.spent_tokens + noted.charged_tokens as "spent_tokens!",
                 b.spent_calls + noted.charged_calls as "spent_calls!", b.reserved_cost - noted.cost as "reserved_cost!",
                 b.reserved_tokens - noted.tokens as "reserved_tokens!", b.reserved_calls - noted.n as "reserved_calls!",
-                b.uncosted_calls + noted.uncosted as "uncosted_calls!", b.estimated_calls + noted.estimated as "estimated_calls!",
+                b.uncosted_calls + noted.uncosted as "uncosted_calls!",
+                b.estimated_calls + noted.estimated as "estimated_calls!",
                 b.over_limit_cost + noted.over_cost as "over_limit_cost!",
                 b.over_limit_tokens + noted.over_tokens as "over_limit_tokens!",
                 b.over_limit_calls + noted.over_calls as "over_limit_calls!",
                 (select count(*) from reservations w where w.root_id = b.root_id and w.state = 'waiting') as "waiting!"
             from budgets b cross join lateral (
-                select count(*) as n, coalesce(sum(s.cost), 0)::bigint as cost, coalesce(sum(s.tokens), 0)::bigint as tokens,
+                select count(*) as n, coalesce(sum(s.cost), 0)::bigint as cost,
+                    coalesce(sum(s.tokens), 0)::bigint as tokens,
                     coalesce(sum(s.charged_cost), 0)::bigint as charged_cost,
                     coalesce(sum(s.charged_tokens), 0)::bigint as charged_tokens,
                     coalesce(sum(s.charged_calls), 0)::bigint as charged_calls,

@@ -242,7 +242,8 @@ impl Store {
     pub async fn read_origin(&self, tenant: TenantId, id: ExecutionId) -> Result<Option<Origin>, StoreError> {
         let row = sqlx::query!(
             r#"
-            select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key, e.priority,
+            select e.definition_key, e.definition_version_id, e.agent_key, e.agent_version_id, e.queue, e.serve_key,
+                e.priority,
                 e.metadata, e.status::text as "status!: ExecutionStatus", e.failure_code, p.input::text as "input!",
                 p.overrides::text as overrides, p.erased_at is not null as "is_erased!",
                 coalesce((select max(s.seq) from steps s where s.execution_id = e.id), 0) as "last_step!",

@@ -20,7 +20,8 @@ impl Store {
     pub async fn forget_idempotency_keys(&self, keep: Duration, limit: i64) -> Result<u64, StoreError> {
         let gone = sqlx::query!(
             r#"
-            with mine as materialized (select pg_try_advisory_xact_lock(hashtext('longhaul.idempotency_keys')) as is_mine),
+            with mine as materialized (select pg_try_advisory_xact_lock(hashtext('longhaul.idempotency_keys'))
+                as is_mine),
             old as materialized (
                 select tenant_id, key from idempotency_keys
                 where (select is_mine from mine) and created_at < longhaul_now() - $1 * interval '1 second'
@@ -58,7 +59,8 @@ impl Store {
                 union
                 select serve_key from executions where worker_id is not null and exists (select from old)
                 union
-                select e.serve_key from parked p join executions e on e.id = p.execution_id where exists (select from old)
+                select e.serve_key from parked p join executions e on e.id = p.execution_id
+                where exists (select from old)
             ),
             used as (
                 update serve_keys k set put_at = statement_timestamp()

@@ -49,7 +49,8 @@ impl Store {
             LeaseState,
             r#"
             select id, worker_id as "worker: _", lease_token as "token: _", lease_write as write,
-                cancel_requested_at is not null as "cancel_requested!", wake_seq, status::text as "status!", wait_reason,
+                cancel_requested_at is not null as "cancel_requested!", wake_seq, status::text as "status!",
+                wait_reason,
                 queue, parent_id as "parent: _",
                 input_tokens + output_tokens as "tokens!",
                 exists (select from workers w where w.id = e.worker_id and w.dead_at is null) as "worker_lives!"

@@ -96,7 +96,8 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at,
+                null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'artifact'
             order by created_at, id
             "#,

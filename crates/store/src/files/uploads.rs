@@ -68,7 +68,8 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, expires_at as "expires_at?"
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at,
+                expires_at as "expires_at?"
             from files where id = any ($1) and tenant_id = $2 and expires_at > longhaul_now()
             "#,
             &ids,
@@ -98,7 +99,8 @@ impl Store {
         let files = sqlx::query_as!(
             StoredFile,
             r#"
-            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at, null::timestamptz as expires_at
+            select id as "id: _", hash as "hash: _", media_type, name, bytes as "bytes: Count", created_at,
+                null::timestamptz as expires_at
             from execution_files where execution_id = $1 and kind = 'input'
             "#,
             execution.0,

@@ -263,7 +263,8 @@ impl Store {
             cross join lateral (
                 select count(*) as runnable,
                     min(('x' || translate(left(id::text, 13), '-', ''))::bit(48)::bigint) / 1000.0 as oldest
-                from (select id from executions where wait_reason = 'worker' and queue = queues.queue limit $1) as counted
+                from (select id from executions where wait_reason = 'worker' and queue = queues.queue limit $1)
+                    as counted
             ) as head
             where queues.queue is not null
             "#,

@@ -268,7 +268,8 @@ impl Store {
                 order by told.tenant_id
                 on conflict (tenant_id) do update
                 set tokens = greatest(0, excluded.tokens
-                        + u.tokens * power(0.5, greatest(extract(epoch from excluded.at - u.at), 0)::float8 / $3::float8)),
+                        + u.tokens * power(0.5,
+                            greatest(extract(epoch from excluded.at - u.at), 0)::float8 / $3::float8)),
                     at = excluded.at
                 "#,
                 &tenants,
@@ -281,7 +282,8 @@ impl Store {
         let rows = sqlx::query!(
             r#"
             select tenant_id,
-                greatest(0, tokens) * power(0.5, greatest(extract(epoch from longhaul_now() - at), 0)::float8 / $1::float8) as "tokens!"
+                greatest(0, tokens) * power(0.5,
+                    greatest(extract(epoch from longhaul_now() - at), 0)::float8 / $1::float8) as "tokens!"
             from tenant_usage
             where at > longhaul_now() - $1::float8 * interval '20 seconds'
             order by tokens desc
@@ -300,7 +302,8 @@ impl Store {
         if let Some((tenants, held)) = shares.take_held() {
             sqlx::query!(
                 "insert into worker_permits (worker_id, tenants, held, at) values ($1, $2, $3, longhaul_now())
-                on conflict (worker_id) do update set tenants = excluded.tenants, held = excluded.held, at = excluded.at",
+                on conflict (worker_id) do update set tenants = excluded.tenants, held = excluded.held, \
+                    at = excluded.at",
                 worker.0,
                 &tenants,
                 &held,

@@ -62,7 +62,8 @@ impl Store {
         sqlx::query!(
             r#"
             with worker as (
-                insert into workers (id, host, pid, build, queues, serves, concurrency) values ($1, $2, $3, $4, $5, $6, $7)
+                insert into workers (id, host, pid, build, queues, serves, concurrency)
+                values ($1, $2, $3, $4, $5, $6, $7)
                 returning id
             )
             insert into worker_heartbeats (worker_id, expires_at, renewed_at)
@@ -191,7 +192,8 @@ impl Store {
         let workers = sqlx::query_as!(
             WorkerRecord,
             r#"
-            select id as "id!", host as "host!", pid as "pid!", build as "build!", queues as "queues!", serves as "serves!",
+            select id as "id!", host as "host!", pid as "pid!", build as "build!", queues as "queues!",
+                serves as "serves!",
                 concurrency as "concurrency!"
             from live_workers where expires_at > clock_timestamp() order by id
             "#
@@ -268,7 +270,8 @@ impl HeartbeatConnection {
                 memory_bytes = coalesce($3, memory_bytes),
                 -- A renewal later than half a lease after the one before counts as a gap.
                 steady_since = case
-                    when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then steady_since else clock_timestamp()
+                    when clock_timestamp() < expires_at - $2 / 2 * interval '1 second' then steady_since
+                        else clock_timestamp()
                 end
             where ctid = (select place from newest) and (
                 expires_at > clock_timestamp() or $4

@@ -44,8 +44,8 @@ pub struct Retention(Duration);
 /// Error of a retention shorter than the life of an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "executions are kept for at least {} days after their end: the longest deadline is {} days, and one day more is for clocks and \
-     for idempotency keys, which are honoured as long",
+    "executions are kept for at least {} days after their end: the longest deadline is {} days, and one day more is \
+     for clocks and for idempotency keys, which are honoured as long",
     Retention::SHORTEST.as_secs() / 86_400,
     MAX_DEADLINE.as_secs() / 86_400
 )]

@@ -72,7 +72,8 @@ impl Store {
         let attempts = sqlx::query_as!(
             Attempt,
             r#"
-            select number, worker_id, started_at, ended_at, outcome, failure_class, failure_code, failure_summary, wait_reason
+            select number, worker_id, started_at, ended_at, outcome, failure_class, failure_code, failure_summary,
+                wait_reason
             from attempts
             where execution_id = $1 and number > $2
             order by number
@@ -103,7 +104,8 @@ impl Store {
             RecordedStep,
             r#"
             select seq, attempt, kind, state, name, preview, failure_code, input_tokens, output_tokens, cached_tokens,
-                cache_write_tokens, cost as cost_nanos, started_at, finished_at, case when $4 then appends else '{}' end as "appends!",
+                cache_write_tokens, cost as cost_nanos, started_at, finished_at,
+                case when $4 then appends else '{}' end as "appends!",
                 case when $4 then body else '' end as "body!"
             from steps
             where execution_id = $1 and seq > $2

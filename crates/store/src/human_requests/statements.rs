@@ -113,7 +113,9 @@ impl Store {
     /// Postgres is unavailable, or a row cannot be read.
     pub async fn requests_of(&self, id: ExecutionId) -> Result<Vec<HumanRequest>, StoreError> {
         let requests = requests!(
-            (r#"from human_requests r join executions e on e.id = r.execution_id where r.execution_id = $1 order by r.id"#),
+            (r#"
+            from human_requests r join executions e on e.id = r.execution_id where r.execution_id = $1 order by r.id
+            "#),
             id.0,
         )
         .fetch_all(&self.pool)
@@ -270,7 +272,8 @@ impl Store {
             (r#"
             from human_requests r join executions e on e.id = r.execution_id
             where r.execution_id = any(array(
-                    select $1::uuid union all select x.id from executions x where x.root_id = $1 and x.finished_at is null
+                    select $1::uuid union all select x.id from executions x where x.root_id = $1
+                        and x.finished_at is null
                 ))
                 and r.kind in ('question', 'tool_call') and r.state = 'waiting' and r.expires_at > longhaul_now()
                 and e.finished_at is null

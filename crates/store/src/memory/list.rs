@@ -51,7 +51,8 @@ impl Store {
         let query = sqlx::query_as!(
             Episode,
             r#"
-            select m.id, m.tenant_id, m.agent_key, m.scope, m.execution_id, m.session_id as "session_id: _", m.exchange, m.content, m.hash,
+            select m.id, m.tenant_id, m.agent_key, m.scope, m.execution_id, m.session_id as "session_id: _", m.exchange,
+                m.content, m.hash,
                 m.version, m.created_at, m.updated_at
             from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
             cross join lateral (

@@ -144,7 +144,8 @@ async fn task_rows(
         TaskRow,
         r#"
         select t.key, t.position, p.name as phase_name, t.title, t.prompt, t.agent_key, t.depends_on, t.retries,
-            t.timeout_seconds, t.status as "status: _", t.execution_id as "execution_id: _", t.attempts, t.remaining_deps,
+            t.timeout_seconds, t.status as "status: _", t.execution_id as "execution_id: _", t.attempts,
+            t.remaining_deps,
             t.started_at, t.finished_at, t.failure_code
         from project_tasks t join project_phases p on p.project_id = t.project_id and p.position = t.phase
         where t.project_id = $1 and ($2::text is null or t.key = $2) and t.position > $3

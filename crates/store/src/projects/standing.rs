@@ -40,7 +40,8 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn project_of_session(&self, session: SessionId) -> Result<Option<(TenantId, ProjectId)>, StoreError> {
         let found = sqlx::query!(
-            "select p.tenant_id, p.id from sessions s join projects p on p.id = s.project_id and p.tenant_id = s.tenant_id
+            "select p.tenant_id, p.id from sessions s join projects p on p.id = s.project_id \
+                 and p.tenant_id = s.tenant_id
              where s.id = $1",
             session.0,
         );

@@ -291,7 +291,8 @@ impl Store {
         let memories = sqlx::query_as!(
             AuditedMemory,
             r#"
-            select s.id as "execution: _", (select count(*) from memory_updates u where u.source_id = s.id) as "updates!",
+            select s.id as "execution: _", (select count(*) from memory_updates u where u.source_id = s.id)
+                as "updates!",
                 (select count(*) from memory_episodes m where m.execution_id = s.id) as "episodes!"
             from memory_sources s where not s.is_session order by s.id
             "#

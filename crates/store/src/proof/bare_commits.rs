@@ -108,7 +108,8 @@ impl Store {
     pub async fn standings(&self, tenant: TenantId, since: DateTime<Utc>) -> Result<Vec<(String, i64)>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select concat_ws(' ', status::text, coalesce(failure_code, wait_reason)) as "standing!", count(*) as "executions!"
+            select concat_ws(' ', status::text, coalesce(failure_code, wait_reason)) as "standing!",
+                count(*) as "executions!"
             from executions
             where tenant_id = $1 and created_at >= $2
             group by 1

@@ -19,7 +19,8 @@ impl Store {
     /// Postgres is unavailable.
     pub async fn has_synchronous_standby(&self) -> Result<bool, StoreError> {
         let found = sqlx::query_scalar!(
-            r#"select exists (select from pg_stat_replication where sync_state = 'sync' and state = 'streaming') as "found!""#
+            r#"select exists (select from pg_stat_replication where sync_state = 'sync' and state = 'streaming')
+                as "found!""#
         );
         Ok(found.fetch_one(&self.pool).await?)
     }

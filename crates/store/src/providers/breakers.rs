@@ -260,7 +260,8 @@ impl Store {
             r#"
             with looked_at as materialized (
                 select execution_id from parked
-                where wait_reason = 'provider_down' and execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+                where wait_reason = 'provider_down'
+                    and execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
                 order by execution_id limit $2
             ),
             woken as materialized (
@@ -348,13 +349,16 @@ impl Store {
     pub async fn list_breakers(&self) -> Result<Vec<BreakerRow>, StoreError> {
         let rows = sqlx::query!(
             r#"
-            select b.provider, b.model, b.key, b.cause, b.failure_code, b.since, b.open_until, b.is_stated, b.probes, b.concurrency,
+            select b.provider, b.model, b.key, b.cause, b.failure_code, b.since, b.open_until, b.is_stated, b.probes,
+                b.concurrency,
                 b.calls_per_second,
-                case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else b.state end as "state!",
+                case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open'
+                    else b.state end as "state!",
                 coalesce(w.down, 0) as "down!", coalesce(w.rate, 0) as "rate!"
             from provider_breakers b
             left join lateral (
-                select count(*) filter (where reason = 'provider_down') as down, count(*) filter (where reason = 'rate_limit') as rate
+                select count(*) filter (where reason = 'provider_down') as down,
+                    count(*) filter (where reason = 'rate_limit') as rate
                 from provider_waits w
                 where (w.provider, w.model, w.key) = (b.provider, b.model, b.key) and not w.is_released
             ) as w on true

@@ -165,7 +165,8 @@ impl Store {
         let rows = sqlx::query_as!(
             BreakerAnswer,
             r#"
-            select told.verdict as "verdict!", told.held_until, told.wake_seq as "wake_seq!", told.is_news as "is_news!",
+            select told.verdict as "verdict!", told.held_until, told.wake_seq as "wake_seq!",
+                told.is_news as "is_news!",
                 told.probe_failed as "probe_failed!"
             from unnest($1::failed_call[]) with ordinality as failed
             cross join lateral longhaul_provider_failed(

@@ -128,10 +128,12 @@ impl Store {
         sqlx::query!(
             r#"
             insert into quarantine_groups as g (
-                tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state, died_builds,
+                tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, queues, state,
+                died_builds,
                 next_release_at, changed_at
             )
-            select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue], 'releasing', '{}',
+            select tenant_id, definition_version_id, agent_version_id, definition_key, agent_key, array[queue],
+                'releasing', '{}',
                 longhaul_now(), longhaul_now()
             from quarantine where execution_id = $1
             on conflict (tenant_id, definition_version_id, agent_version_id) do update

@@ -248,7 +248,8 @@ impl Advance<'_> {
     async fn oldest_queued(&mut self) -> Result<Option<(FiringKind, DateTime<Utc>)>, StoreError> {
         let waiting = sqlx::query!(
             r#"
-            select tick, kind as "kind: FiringKind" from schedule_firings where schedule_id = $1 and state = 'queued' order by tick limit 1
+            select tick, kind as "kind: FiringKind" from schedule_firings where schedule_id = $1 and state = 'queued'
+            order by tick limit 1
             "#,
             self.schedule.id.0,
         )

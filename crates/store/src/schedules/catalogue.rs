@@ -208,7 +208,8 @@ impl Store {
             r#"
             insert into schedules (id, tenant_id, spec, key, submitted_by, idempotency_key, request_hash, created_at,
                 updated_at, anchored_at, next_fire_at)
-            values ($1, $2, $3::text::json, $3::text::json ->> 'key', $4, $5, $6, longhaul_now(), longhaul_now(), $7, $8)
+            values ($1, $2, $3::text::json, $3::text::json ->> 'key', $4, $5, $6, longhaul_now(), longhaul_now(), $7,
+                $8)
             "#,
             new.id.0,
             new.tenant_id.0,

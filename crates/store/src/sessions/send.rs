@@ -94,9 +94,9 @@ impl Store {
             return Ok(None);
         }
         sqlx::query!(
-            "insert into limit_rules as r (source, expression, max, changed_at) values ('session', 'agent', $1, longhaul_now()) \
-             on conflict on constraint limit_rules_once do update set max = excluded.max, changed_at = excluded.changed_at \
-             where r.max <> excluded.max",
+            "insert into limit_rules as r (source, expression, max, changed_at) \
+             values ('session', 'agent', $1, longhaul_now()) on conflict on constraint limit_rules_once do update \
+             set max = excluded.max, changed_at = excluded.changed_at where r.max <> excluded.max",
             max,
         )
         .execute(&self.pool)

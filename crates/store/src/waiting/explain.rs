@@ -155,8 +155,10 @@ impl Store {
         Ok(sqlx::query_as!(
             Row,
             r#"
-            select e.tenant_id, e.status::text as "status!: _", e.wait_reason as "wait_reason: _", e.wait_until, e.deadline_at,
-                e.failure_code, e.worker_id as "worker_id: _", e.queue, e.serve_key, e.lane, e.definition_key, v.version as "version?", e.open_children, e.slot_keys,
+            select e.tenant_id, e.status::text as "status!: _", e.wait_reason as "wait_reason: _", e.wait_until,
+                e.deadline_at,
+                e.failure_code, e.worker_id as "worker_id: _", e.queue, e.serve_key, e.lane, e.definition_key,
+                v.version as "version?", e.open_children, e.slot_keys,
                 (e.started_at is null) as "is_new!", longhaul_claim_rank(e.created_at, e.priority) as "rank!",
                 longhaul_now() as "now!",
                 coalesce(e.finished_at, (
@@ -200,7 +202,8 @@ impl Store {
             select r.source, nullif(r.subject, '') as subject, r.expression, k.value, r.max,
                 coalesce(w.key = k.key, false) as "is_waited_for!",
                 (select count(*) from slots s where s.key = k.key and s.execution_id is not null) as "held!",
-                (select count(*) from slots s where s.key = k.key and s.execution_id is not null and s.tenant_id <> $3) as "others!",
+                (select count(*) from slots s where s.key = k.key and s.execution_id is not null and s.tenant_id <> $3)
+                    as "others!",
                 array(
                     select s.execution_id from slots s
                     where s.key = k.key and s.execution_id is not null and s.tenant_id = $3 order by s.since limit $4
@@ -238,8 +241,8 @@ impl Store {
     async fn open_requests(&self, id: ExecutionId) -> Result<Vec<OpenRequest>, StoreError> {
         Ok(sqlx::query_as!(
             OpenRequest,
-            "select id, kind, call_id, tool, expires_at from human_requests where execution_id = $1 and state = 'waiting' \
-             order by id limit $2",
+            "select id, kind, call_id, tool, expires_at from human_requests where execution_id = $1 \
+             and state = 'waiting' order by id limit $2",
             id.0,
             LIST_CAP,
         )

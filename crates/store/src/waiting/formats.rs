@@ -30,7 +30,8 @@ impl Store {
                 select held.id, array(
                     select need.name
                     from (
-                        select unnest(k.requirements) from serve_keys k where k.key = held.serve_key union select $4::text
+                        select unnest(k.requirements) from serve_keys k where k.key = held.serve_key
+                        union select $4::text
                     ) as need (name)
                     order by need.name collate "C"
                 ) as requirements
@@ -45,7 +46,8 @@ impl Store {
                 from needs cross join lateral (select array_to_string(needs.requirements, '+') as key) as written
             ),
             known as (
-                insert into serve_keys (key, requirements) select key, requirements from keyed on conflict (key) do nothing
+                insert into serve_keys (key, requirements) select key, requirements from keyed
+                on conflict (key) do nothing
             )
             update executions e set serve_key = keyed.key
             from keyed

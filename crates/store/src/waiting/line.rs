@@ -39,8 +39,10 @@ impl Store {
                 (
                     select count(*) from (
                         select from executions x
-                        where x.wait_reason = 'worker' and x.queue = $1 and x.serve_key = $2 and x.lane = $3 and x.tenant_id = $4
-                            and ((x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id) < ($5::bool, $6::bigint, $7::uuid)
+                        where x.wait_reason = 'worker' and x.queue = $1 and x.serve_key = $2 and x.lane = $3
+                            and x.tenant_id = $4
+                            and ((x.started_at is null), longhaul_claim_rank(x.created_at, x.priority), x.id)
+                                < ($5::bool, $6::bigint, $7::uuid)
                         limit $8
                     ) before
                 ) as "ahead!",
@@ -71,7 +73,8 @@ impl Store {
             r#"
             with head as materialized (
                 select x.id from executions x
-                where x.wait_reason = 'worker' and x.queue = $1 and x.serve_key = $2 and x.lane = $3 and x.tenant_id = $4
+                where x.wait_reason = 'worker' and x.queue = $1 and x.serve_key = $2 and x.lane = $3
+                    and x.tenant_id = $4
                 order by (x.started_at is null) desc, longhaul_claim_rank(x.created_at, x.priority), x.id
                 limit 1
             ),
@@ -122,7 +125,8 @@ impl Store {
                 ) as "ahead!",
                 (
                     select count(distinct present.tenant_id) from (
-                        select x.tenant_id from slot_waiters x where x.key = w.key and x.tenant_id <> w.tenant_id limit $2
+                        select x.tenant_id from slot_waiters x where x.key = w.key and x.tenant_id <> w.tenant_id
+                        limit $2
                     ) present
                 ) as "others!"
             from slot_waiters w
@@ -147,7 +151,8 @@ impl Store {
                 case when b.state <> 'closed' then b.failure_code end as "failure_code?",
                 case when b.state = 'open' and b.open_until > longhaul_now() then b.open_until end as "until?",
                 coalesce(b.is_stated and b.state = 'open', false) as "is_stated!",
-                case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open' else coalesce(b.state, 'closed') end as "state!",
+                case when b.state = 'open' and b.open_until <= longhaul_now() then 'half_open'
+                    else coalesce(b.state, 'closed') end as "state!",
                 b.concurrency as "concurrency?", b.calls_per_second, b.served_per_second,
                 case when not w.is_released and w.pass_at is null then (
                     select count(*) from (

@@ -145,7 +145,8 @@ impl Store {
     pub async fn clear_leaked_slots(&self, after: Option<Uuid>) -> Result<Option<Uuid>, StoreError> {
         let held = sqlx::query_scalar!(
             r#"
-            select execution_id as "id!" from slots where execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
+            select execution_id as "id!" from slots
+            where execution_id > coalesce($1::uuid, '00000000-0000-0000-0000-000000000000')
             order by execution_id limit $2
             "#,
             after,
@@ -192,7 +193,8 @@ impl Store {
             ),
             told as (
                 insert into events (execution_id, seq, at, kind, data)
-                select id, event_seq + 1, longhaul_now(), 'woken', jsonb_build_object('waited_for', 'concurrency_limit') from freed
+                select id, event_seq + 1, longhaul_now(), 'woken', jsonb_build_object('waited_for', 'concurrency_limit')
+                from freed
             )
             update executions e
             set wait_reason = 'worker', wait_until = null, wake_seq = e.wake_seq + 1, event_seq = e.event_seq + 1
@@ -305,7 +307,8 @@ impl Store {
             r#"
             insert into limit_rules as r (source, tenant_id, expression, value, max, changed_at)
             values ('operator', $1, $2, $3, $4, longhaul_now())
-            on conflict on constraint limit_rules_once do update set max = excluded.max, changed_at = excluded.changed_at
+            on conflict on constraint limit_rules_once do update set max = excluded.max,
+                changed_at = excluded.changed_at
             returning r.id
             "#,
             tenant.map(|tenant| tenant.0),
@@ -378,7 +381,8 @@ impl Store {
         let tenants = reach.ids();
         let rows = sqlx::query!(
             r#"
-            select r.id, r.source, nullif(r.subject, '') as subject, r.expression, r.value, r.tenant_id is null as "is_shared!", r.max,
+            select r.id, r.source, nullif(r.subject, '') as subject, r.expression, r.value,
+                r.tenant_id is null as "is_shared!", r.max,
                 (
                     select count(*) from slot_keys k join slots s on s.key = k.key
                     where k.rule_id = r.id and s.execution_id is not null
@@ -389,7 +393,8 @@ impl Store {
                     ) counted
                 ) as "waiting!"
             from limit_rules r
-            where ($1::uuid[] is null or r.tenant_id is null or r.tenant_id = any ($1)) and ($2::uuid is null or r.id > $2)
+            where ($1::uuid[] is null or r.tenant_id is null or r.tenant_id = any ($1))
+                and ($2::uuid is null or r.id > $2)
             order by r.id
             limit $3
             "#,

@@ -287,13 +287,15 @@ pub const METRICS: &[Metric] = &[
         "longhaul_store_oldest_snapshot_seconds",
         Kind::Gauge,
         &[],
-        "age of the oldest snapshot that a session of the postgres server holds; it keeps dead rows from being vacuumed",
+        "age of the oldest snapshot that a session of the postgres server holds; it keeps dead rows from being \
+         vacuumed",
     ),
     metric(
         "longhaul_store_snapshots_unseen",
         Kind::Gauge,
         &[],
-        "1 when snapshots of other roles are not seen, for want of pg_read_all_stats; then the oldest may be older than told",
+        "1 when snapshots of other roles are not seen, for want of pg_read_all_stats; then the oldest may be older \
+         than told",
     ),
     metric(
         "longhaul_platform_providers",

@@ -210,7 +210,8 @@ impl Writer {
                 let index = self.calls;
                 self.calls += 1;
                 let delta = |call: Value| openai_chunk(&json!({ "tool_calls": [call] }), None);
-                let begin = json!({ "index": index, "id": id, "type": "function", "function": { "name": name, "arguments": "" } });
+                let begin = json!({ "index": index, "id": id, "type": "function",
+                    "function": { "name": name, "arguments": "" } });
                 let more = |text: &str| delta(json!({ "index": index, "function": { "arguments": text } }));
                 self.events(&[delta(begin), more(first), more(second)])
             }
@@ -313,10 +314,12 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
             let function = |name: &str, arguments: &str| json!({ "name": name, "arguments": arguments });
             let calls: Vec<Value> = calls
                 .into_iter()
-                .map(|(id, name, arguments)| json!({ "id": id, "type": "function", "function": function(name, arguments) }))
+                .map(|(id, name,
+                    arguments)| json!({ "id": id, "type": "function", "function": function(name, arguments) }))
                 .collect();
             let message = json!({ "role": "assistant", "content": text, "tool_calls": calls });
-            json!({ "id": "c", "model": "fake", "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
+            json!({ "id": "c", "model": "fake",
+                "choices": [{ "index": 0, "message": message, "finish_reason": reason }],
                 "usage": reply.usage.map(openai_usage) })
         }
         Dialect::Anthropic => {
@@ -329,7 +332,8 @@ fn whole(events: &[Ev], request: &Captured, reply: &Reply) -> Vec<Step> {
                 json!({ "type": "tool_use", "id": id, "name": name, "input": input })
             }));
             let usage = reply.usage.map_or(json!({}), anthropic_usage);
-            json!({ "type": "message", "model": "fake", "content": content, "stop_reason": anthropic_reason(reason), "usage": usage })
+            json!({ "type": "message", "model": "fake", "content": content, "stop_reason": anthropic_reason(reason),
+                "usage": usage })
         }
     };
     let mut bytes = body.to_string().into_bytes();

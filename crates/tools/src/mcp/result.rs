@@ -213,7 +213,8 @@ mod tests {
             {"type": "image", "mimeType": "image/png", "data": "aGVsbG8="},
             {"type": "resource", "resource": {"uri": "file:///b", "blob": "aGk="}},
         ]);
-        let structured = json!({"content": [{"data": "aGVsbG8="}, {"blob": "aGk="}], "url": "data:image/png;base64,aGVsbG8=", "width": 7});
+        let structured = json!({"content": [{"data": "aGVsbG8="}, {"blob": "aGk="}],
+            "url": "data:image/png;base64,aGVsbG8=", "width": 7});
         let shown = text(json!({"content": content, "structuredContent": structured}));
         let (described, structured) = shown.rsplit_once('\n').unwrap();
         assert_eq!(described, "[image/png, 5 bytes]\n[application/octet-stream, 2 bytes] file:///b");
@@ -258,7 +259,8 @@ mod tests {
         ]);
         assert_eq!(
             text(json!({ "content": content })),
-            "[image/png, 5 bytes]\n[audio/wav, 2 bytes]\nnote\n[application/octet-stream, 2 bytes] file:///b\n[resource file:///l: l]"
+            "[image/png, 5 bytes]\n[audio/wav, 2 bytes]\nnote\n[application/octet-stream, 2 bytes] \
+             file:///b\n[resource file:///l: l]"
         );
     }
 }

@@ -218,9 +218,8 @@ async fn stop_tool_records_reason_without_ending_turn() {
 
 #[tokio::test]
 async fn list_keeps_agent_order_and_later_definition() {
-    let agent = agent(
-        json!(["stop_execution", {"name": "probe", "effect": "read_only"}, "fetch_url", {"name": "stop_execution", "effect": "side_effect"}]),
-    );
+    let agent = agent(json!(["stop_execution", {"name": "probe", "effect": "read_only"}, "fetch_url",
+            {"name": "stop_execution", "effect": "side_effect"}]));
     let toolbox = Toolbox::open(&agent, &sources(), AllowedNetworks::default()).await.unwrap();
     let list: Vec<_> = toolbox.specs().iter().map(|spec| (spec.name.as_str(), spec.effect)).collect();
     assert_eq!(

@@ -36,8 +36,10 @@ impl Window {
     fn json(&self) -> Value {
         let starts = &self.starts;
         json!({
-            "executions": starts.executions(), "p50_ms": starts.millis(0.5), "p99_ms": self.p99(), "max_ms": starts.max_millis(),
-            "not_stored": starts.refused, "refusal": starts.refusal, "not_started": starts.unstarted, "submits_sent_late": starts.late(),
+            "executions": starts.executions(), "p50_ms": starts.millis(0.5), "p99_ms": self.p99(),
+            "max_ms": starts.max_millis(),
+            "not_stored": starts.refused, "refusal": starts.refusal, "not_started": starts.unstarted,
+            "submits_sent_late": starts.late(),
             "latest_submit_ms": starts.latest_millis(), "cores": self.used.json(),
         })
     }
@@ -122,7 +124,8 @@ impl Row {
 pub(super) fn print(context: &Context, args: &NeighboursArgs, rows: &[Row], (conditions, floor): (Value, &Floor)) {
     if context.json {
         output::json(&json!({
-            "conditions": conditions, "floor": floor.json(), "rate": args.rate, "seconds": args.seconds, "rounds": args.rounds,
+            "conditions": conditions, "floor": floor.json(), "rate": args.rate, "seconds": args.seconds,
+            "rounds": args.rounds,
             "connections": args.connections, "workers": args.workers, "waiting": args.waiting,
             "attacks": rows.iter().map(Row::json).collect::<Vec<_>>(),
         }));

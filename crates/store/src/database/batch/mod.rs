@@ -381,7 +381,9 @@ where
             let counted = failing.lone.map_or(0, |before| before.counted + u32::from(passed > before.passed));
             failing.lone = Some(Lone { counted, passed, retry_at: Instant::now() + MAX_BACKOFF });
             if counted >= MAX_LONE_FAILURES {
-                tracing::error!(batch = self.limits.what.as_str(), error = %error, "an item is refused: it alone fails");
+                tracing::error!(
+                    batch = self.limits.what.as_str(), error = %error, "an item is refused: it alone fails"
+                );
                 drop(one.reply.send(Err(refusal(error))));
                 return None;
             }
