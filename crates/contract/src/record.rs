@@ -255,9 +255,11 @@ mod tests {
         let text = serde_json::to_string(&recorded(ExecutionStatus::Finished).view()).unwrap();
         let expected = concat!(
             r#"{"id":"execution-uuid","status":"succeeded","agent_ref":"agent.alpha","agent_version":"v1","#,
-            r#""model_ref":"model.default","runtime_profile":"offline","created_at":"2026-01-01T00:00:00.000000+00:00","#,
+            r#""model_ref":"model.default","runtime_profile":"offline","#,
+            r#""created_at":"2026-01-01T00:00:00.000000+00:00","#,
             r#""started_at":"2026-01-01T00:00:00.000000+00:00","finished_at":"2026-01-01T00:00:00.000000+00:00","#,
-            r#""result":{"output_text":"hi","tool_calls":[],"embedding_calls":[],"retrieval_calls":[],"model_calls":[]},"error":null}"#,
+            r#""result":{"output_text":"hi","tool_calls":[],"embedding_calls":[],"retrieval_calls":[],"#,
+            r#""model_calls":[]},"error":null}"#,
         );
         assert_eq!(text, expected);
     }

@@ -54,7 +54,8 @@ mod tests {
         let bodies: [&[u8]; 4] = [
             br#"{"tools":[],"contract_model":{"model_ref":"m","provider_model":"p"}}"#,
             br#"{"contract_calls":[{"turn":1,"index":1,"list":"tool_calls","item":{"b":1,"a":1e2}}]}"#,
-            br#"{"contract_calls":[{"turn":1,"index":0,"list":"tool_calls","item":{"first":true}},{"turn":0,"index":0,"list":"embedding_calls","item":[]}]}"#,
+            br#"{"contract_calls":[{"turn":1,"index":0,"list":"tool_calls","item":{"first":true}},
+                {"turn":0,"index":0,"list":"embedding_calls","item":[]}]}"#,
             b"no JSON",
         ];
         let Gathered { calls, model_ref } = gather(bodies);

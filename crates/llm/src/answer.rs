@@ -296,28 +296,46 @@ mod tests {
         let context = [
             (
                 400,
-                r#"{"error":{"message":"x","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+                concat!(
+                    r#"{"error":{"message":"x","type":"invalid_request_error","param":"messages","#,
+                    r#""code":"context_length_exceeded"}}"#
+                ),
             ),
             (
                 400,
-                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
+                concat!(
+                    r#"{"type":"error","error":{"type":"invalid_request_error","#,
+                    r#""message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#
+                ),
             ),
             (
                 400,
-                r#"{"type":"error","error":{"type":"invalid_request_error","message":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}}"#,
+                concat!(
+                    r#"{"type":"error","error":{"type":"invalid_request_error","#,
+                    r#""message":"input length and `max_tokens` exceed context limit: 1 + 2 > 2"}}"#
+                ),
             ),
             (
                 400,
-                r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","type":"BadRequestError","code":400}"#,
+                concat!(
+                    r#"{"object":"error","message":"This model's maximum context length is 4096 tokens.","#,
+                    r#""type":"BadRequestError","code":400}"#
+                ),
             ),
             (400, r#"{"error":{"code":400,"message":"x","type":"exceed_context_size_error"}}"#),
             (
                 400,
-                r#"{"error":{"message":"litellm.ContextWindowExceededError: 5000 input tokens","type":"invalid_request_error","param":null,"code":"400"}}"#,
+                concat!(
+                    r#"{"error":{"message":"litellm.ContextWindowExceededError: 5000 input tokens","#,
+                    r#""type":"invalid_request_error","param":null,"code":"400"}}"#
+                ),
             ),
             (
                 400,
-                r#"{"type":"error","error":{"type":"invalid_request_error","message":"litellm.ContextWindowExceededError: x"}}"#,
+                concat!(
+                    r#"{"type":"error","error":{"type":"invalid_request_error","#,
+                    r#""message":"litellm.ContextWindowExceededError: x"}}"#
+                ),
             ),
             (413, "<html>too large</html>"),
         ];
@@ -327,11 +345,17 @@ mod tests {
         let quota = [
             (
                 429,
-                r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
+                concat!(
+                    r#"{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","#,
+                    r#""code":"insufficient_quota"}}"#
+                ),
             ),
             (
                 400,
-                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}"#,
+                concat!(
+                    r#"{"type":"error","error":{"type":"invalid_request_error","#,
+                    r#""message":"Your credit balance is too low to access the Anthropic API."}}"#
+                ),
             ),
             (402, "{}"),
         ];
@@ -348,20 +372,32 @@ mod tests {
         };
         for (body, tokens) in [
             (
-                r#"{"error":{"code":400,"message":"x","type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":8192}}"#,
+                concat!(
+                    r#"{"error":{"code":400,"message":"x","type":"exceed_context_size_error","n_prompt_tokens":9000,"#,
+                    r#""n_ctx":8192}}"#
+                ),
                 8_192,
             ),
             (
-                r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages resulted in 60012 tokens."}}"#,
+                concat!(
+                    r#"{"error":{"message":"This model's maximum context length is 8192 tokens. However, your "#,
+                    r#"messages resulted in 60012 tokens."}}"#
+                ),
                 8_192,
             ),
             (r#"{"error":{"message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#, 200_000),
             (
-                r#"{"error":{"message":"input length and `max_tokens` exceed context limit: 199211 + 20000 > 200000"}}"#,
+                concat!(
+                    r#"{"error":{"message":"input length and `max_tokens` exceed context limit: "#,
+                    r#"199211 + 20000 > 200000"}}"#
+                ),
                 200_000,
             ),
             (
-                r#"{"error":{"message":"the request exceeds the available context size (4,096 tokens), try increasing it"}}"#,
+                concat!(
+                    r#"{"error":{"message":"the request exceeds the available context size "#,
+                    r#"(4,096 tokens), try increasing it"}}"#
+                ),
                 4_096,
             ),
         ] {

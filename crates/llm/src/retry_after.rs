@@ -49,7 +49,11 @@ fn capped(seconds: f64) -> Option<Duration> {
 static SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let unit = r"(?:hours?|hrs?|h|minutes?|mins?|milliseconds?|ms|m|seconds?|secs?|s)";
     Regex::new(&format!(
-        r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+((?:\d+(?:\.\d+)?\s*{unit}[\s,]*(?:and\s+)?)+)"
+        concat!(
+            r"(?i)\b(?:try again|retry|retrying|resets?|reset|available again)\s+(?:in|after)\s+",
+            r"((?:\d+(?:\.\d+)?\s*{unit}[\s,]*(?:and\s+)?)+)"
+        ),
+        unit = unit
     ))
     .ok()
 });

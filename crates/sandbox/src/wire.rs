@@ -77,9 +77,9 @@ impl Request {
         match self.language {
             Language::Python => {
                 let (code, imports) = (json!(self.code), self.allow_imports);
-                let input = self.input.get();
+                let (input, most) = (self.input.get(), result_bytes);
                 let request = format!(
-                    r#"{{"code": {code}, "input": {input}, "allow_imports": {imports}, "result_bytes": {result_bytes}}}"#
+                    r#"{{"code": {code}, "input": {input}, "allow_imports": {imports}, "result_bytes": {most}}}"#
                 );
                 request.into_bytes()
             }

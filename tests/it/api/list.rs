@@ -90,7 +90,10 @@ async fn invalid_filters_are_refused_with_paths() {
     let api = TestApi::start().await;
     let answer = api
         .acme
-        .get("/v1/executions?status=done&wait_reason=x&limit=0&cursor=AAAA&created_after=noon&colour=red&queue=a&queue=b")
+        .get(
+            "/v1/executions?status=done&wait_reason=x&limit=0&cursor=AAAA&created_after=noon&colour=red\
+            &queue=a&queue=b",
+        )
         .await;
     assert_eq!(answer.error(), (422, "invalid_request"));
     let mut paths = answer.paths();

@@ -162,7 +162,11 @@ pub(crate) fn says(text: &str) -> Value {
 
 /// A reply of the model with tool calls: id, name and arguments as text.
 pub(crate) fn calls(calls: &[(&str, &str, &str)]) -> Value {
-    let call = |(id, name, arguments): &(&str, &str, &str)| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let call = |(id, name, arguments): &(&str, &str, &str)| {
+        json!({
+            "id": id, "type": "function", "function": {"name": name, "arguments": arguments}
+        })
+    };
     let calls: Vec<Value> = calls.iter().map(call).collect();
     json!({"output": [{"content": [], "tool_calls": calls}]})
 }

@@ -73,7 +73,12 @@ async fn invalid_arguments_are_told_to_model_and_record() {
         r#""deployment_profile_slug":"local-default","status_code":400,"arguments":{},"#,
     );
     let invalid = format!(
-        r#"{{"tool_ref":"tool.python_exec","tool_name":"python_exec","transport":"sandbox_http",{head}"error":{{"code":"invalid_arguments","message":"Model returned invalid tool arguments","raw_arguments":"{{oops"}}}}"#
+        concat!(
+            r#"{{"tool_ref":"tool.python_exec","tool_name":"python_exec","transport":"sandbox_http",{head}"#,
+            r#""error":{{"code":"invalid_arguments","message":"Model returned invalid tool arguments","#,
+            r#""raw_arguments":"{{oops"}}}}"#
+        ),
+        head = head
     );
     assert_eq!(ended.items(CallList::ToolCalls)[0], invalid);
     let second: Value = serde_json::from_str(ended.items(CallList::ToolCalls)[1]).unwrap();

@@ -42,26 +42,35 @@ async fn seed_calls_are_recorded_key_by_key() {
     assert_eq!(ended.gathered.model_ref.as_deref(), Some("model.default"));
 
     let tool = concat!(
-        r#"{"tool_ref":"tool.python_exec","tool_name":"python_exec","transport":"sandbox_http","runtime_capability":"sandbox_execution","#,
-        r#""provider_slug":"sandbox-local","provider_key":"sandbox_local","deployment_profile_slug":"local-default","status_code":200,"#,
+        r#"{"tool_ref":"tool.python_exec","tool_name":"python_exec","transport":"sandbox_http","#,
+        r#""runtime_capability":"sandbox_execution","#,
+        r#""provider_slug":"sandbox-local","provider_key":"sandbox_local","deployment_profile_slug":"local-default","#,
+        r#""status_code":200,"#,
         r#""arguments":{"code":"print(2 + 2)"},"result":{"stdout":"4\n","stderr":"","result":null,"error":null}}"#,
     );
     assert_eq!(ended.items(CallList::ToolCalls), [tool]);
     let embedding = concat!(
-        r#"{"provider_slug":"vllm-embeddings-local","provider_key":"vllm_embeddings_local","deployment_profile_slug":"local-default","#,
+        r#"{"provider_slug":"vllm-embeddings-local","provider_key":"vllm_embeddings_local","#,
+        r#""deployment_profile_slug":"local-default","#,
         r#""requested_model":"local-vllm-embeddings-default","input_count":1,"dimension":1536,"status_code":200}"#,
     );
     assert_eq!(ended.items(CallList::EmbeddingCalls), [embedding]);
     let retrieval = concat!(
-        r#"{"provider_slug":"weaviate-local","provider_key":"weaviate_local","deployment_profile_slug":"local-default","#,
-        r#""index":"knowledge_base","query":"how does retrieval work","top_k":5,"search_method":"hybrid","query_preprocessing":"normalize","#,
-        r#""hybrid_alpha":0.5,"result_count":1,"results":[{"id":"doc-1","text":"Hybrid retrieval blends semantic recall with lexical precision.","#,
-        r#""metadata":{"title":"Architecture Overview","uri":"https://example.com/architecture"},"score":0.875,"score_kind":"hybrid_score","#,
-        r#""relevance_score":0.875,"relevance_kind":"hybrid_score","relevance_components":{"semantic_score":0.75,"keyword_score":1.0}}]}"#,
+        r#"{"provider_slug":"weaviate-local","provider_key":"weaviate_local","#,
+        r#""deployment_profile_slug":"local-default","#,
+        r#""index":"knowledge_base","query":"how does retrieval work","top_k":5,"search_method":"hybrid","#,
+        r#""query_preprocessing":"normalize","#,
+        r#""hybrid_alpha":0.5,"result_count":1,"results":[{"id":"doc-1","#,
+        r#""text":"Hybrid retrieval blends semantic recall with lexical precision.","#,
+        r#""metadata":{"title":"Architecture Overview","uri":"https://example.com/architecture"},"score":0.875,"#,
+        r#""score_kind":"hybrid_score","#,
+        r#""relevance_score":0.875,"relevance_kind":"hybrid_score","relevance_components":{"semantic_score":0.75,"#,
+        r#""keyword_score":1.0}}]}"#,
     );
     assert_eq!(ended.items(CallList::RetrievalCalls), [retrieval]);
     let model = concat!(
-        r#"{"provider_slug":"vllm-local-gateway","provider_key":"vllm_local","deployment_profile_slug":"local-default","#,
+        r#"{"provider_slug":"vllm-local-gateway","provider_key":"vllm_local","#,
+        r#""deployment_profile_slug":"local-default","#,
         r#""requested_model":"model.default","status_code":200}"#,
     );
     assert_eq!(ended.items(CallList::ModelCalls), [model, model]);

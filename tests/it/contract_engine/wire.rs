@@ -46,7 +46,8 @@ async fn listed_model_is_requested_by_its_provider_name() {
     assert_eq!(engine.model.seen()[0].body()["model"], "org/alpha");
     assert_eq!(ended.gathered.model_ref.as_deref(), Some("model.alpha"));
     let item = concat!(
-        r#"{"provider_slug":"vllm-local-gateway","provider_key":"vllm_local","deployment_profile_slug":"local-default","#,
+        r#"{"provider_slug":"vllm-local-gateway","provider_key":"vllm_local","#,
+        r#""deployment_profile_slug":"local-default","#,
         r#""requested_model":"model.alpha","status_code":200}"#,
     );
     assert_eq!(ended.items(CallList::ModelCalls), [item]);
@@ -98,10 +99,14 @@ async fn calls_and_results_use_the_responses_format() {
         r#"{"model":"org/model-default","input":[{"role":"system","content":[{"type":"text","text":"Be brief."}]},"#,
         r#"{"role":"system","content":[{"type":"text","text":"S"}]},"#,
         r#"{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},"#,
-        r#"{"role":"assistant","content":[],"tool_calls":[{"id":"c1","type":"function","function":{"name":"python_exec","arguments":"{\"code\": \"print(2 + 2)\"}"}},"#,
-        r#"{"id":"c2","type":"function","function":{"name":"web_search","arguments":"{\"query\":\"q\",\"top_k\":2}"}}]},"#,
-        r#"{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"{\"error\":null,\"result\":null,\"stderr\":\"\",\"stdout\":\"4\\n\"}"}]},"#,
-        r#"{"role":"tool","tool_call_id":"c2","content":[{"type":"text","text":"{\"query\":\"q\",\"results\":[{\"rank\":1,\"title\":\"\\u00e9\"}]}"}]}],"#,
+        r#"{"role":"assistant","content":[],"tool_calls":[{"id":"c1","type":"function","#,
+        r#""function":{"name":"python_exec","arguments":"{\"code\": \"print(2 + 2)\"}"}},"#,
+        r#"{"id":"c2","type":"function","function":{"name":"web_search","#,
+        r#""arguments":"{\"query\":\"q\",\"top_k\":2}"}}]},"#,
+        r#"{"role":"tool","tool_call_id":"c1","content":[{"type":"text","#,
+        r#""text":"{\"error\":null,\"result\":null,\"stderr\":\"\",\"stdout\":\"4\\n\"}"}]},"#,
+        r#"{"role":"tool","tool_call_id":"c2","content":[{"type":"text","#,
+        r#""text":"{\"query\":\"q\",\"results\":[{\"rank\":1,\"title\":\"\\u00e9\"}]}"}]}],"#,
     );
     assert_eq!(second, format!("{body}{TOOLS}}}"));
 }
@@ -110,12 +115,17 @@ async fn calls_and_results_use_the_responses_format() {
 async fn calls_and_results_use_the_chat_format() {
     let (_, second) = after_tools("openai_chat").await;
     let body = concat!(
-        r#"{"model":"org/model-default","messages":[{"role":"system","content":"Be brief."},{"role":"system","content":"S"},"#,
+        r#"{"model":"org/model-default","messages":[{"role":"system","content":"Be brief."},{"role":"system","#,
+        r#""content":"S"},"#,
         r#"{"role":"user","content":"a\nb"},"#,
-        r#"{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"python_exec","arguments":"{\"code\": \"print(2 + 2)\"}"}},"#,
-        r#"{"id":"c2","type":"function","function":{"name":"web_search","arguments":"{\"query\":\"q\",\"top_k\":2}"}}]},"#,
-        r#"{"role":"tool","tool_call_id":"c1","content":"{\"error\":null,\"result\":null,\"stderr\":\"\",\"stdout\":\"4\\n\"}"},"#,
-        r#"{"role":"tool","tool_call_id":"c2","content":"{\"query\":\"q\",\"results\":[{\"rank\":1,\"title\":\"\\u00e9\"}]}"}],"#,
+        r#"{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","#,
+        r#""function":{"name":"python_exec","arguments":"{\"code\": \"print(2 + 2)\"}"}},"#,
+        r#"{"id":"c2","type":"function","function":{"name":"web_search","#,
+        r#""arguments":"{\"query\":\"q\",\"top_k\":2}"}}]},"#,
+        r#"{"role":"tool","tool_call_id":"c1","content":"{\"error\":null,\"result\":null,"#,
+        r#"\"stderr\":\"\",\"stdout\":\"4\\n\"}"},"#,
+        r#"{"role":"tool","tool_call_id":"c2","content":"{\"query\":\"q\","#,
+        r#"\"results\":[{\"rank\":1,\"title\":\"\\u00e9\"}]}"}],"#,
     );
     assert_eq!(second, format!("{body}{TOOLS}}}"));
 }
@@ -124,7 +134,10 @@ async fn calls_and_results_use_the_chat_format() {
 async fn gateway_and_sandbox_get_one_request_each() {
     let (engine, _) = after_tools("responses_api").await;
     let [invocation] = &engine.gateway.seen()[..] else { panic!("one invocation") };
-    let body = r#"{"tool_name":"web_search","arguments":{"query":"q","top_k":2},"request_metadata":{"tool_ref":"tool.web_search"}}"#;
+    let body = concat!(
+        r#"{"tool_name":"web_search","arguments":{"query":"q","top_k":2},"#,
+        r#""request_metadata":{"tool_ref":"tool.web_search"}}"#
+    );
     assert_eq!((invocation.path.as_str(), invocation.raw.as_str()), ("/v1/tools/invoke", body));
     let [job] = &engine.sandbox.seen()[..] else { panic!("one job") };
     let body = concat!(

@@ -99,7 +99,10 @@ async fn trouble_inside_a_200_is_told_as_it_is() {
 
 #[tokio::test]
 async fn unreadable_call_is_told_to_the_model() {
-    let failed = r#"{"error":{"message":"Failed to call a function. Please adjust your prompt.","type":"invalid_request_error","code":"tool_use_failed"}}"#;
+    let failed = concat!(
+        r#"{"error":{"message":"Failed to call a function. Please adjust your prompt.","#,
+        r#""type":"invalid_request_error","code":"tool_use_failed"}}"#
+    );
     let (row, requests) = run(vec![reply_status(400, "").body(failed)]).await;
     assert_eq!((&row["status"], &row["attempts"]), (&json!("FINISHED"), &json!(1)), "{row}");
     assert!(requests[1].last_text().contains("Your call could not be read"), "{}", requests[1].last_text());

@@ -45,7 +45,10 @@ async fn finishes(at_once: bool, refusal: &'static str) -> usize {
 
 #[tokio::test]
 async fn window_is_learned_from_the_refusal() {
-    let llama = r#"{"error":{"code":400,"message":"the request exceeds the available context size","type":"exceed_context_size_error","n_ctx":8192}}"#;
+    let llama = concat!(
+        r#"{"error":{"code":400,"message":"the request exceeds the available context size","#,
+        r#""type":"exceed_context_size_error","n_ctx":8192}}"#
+    );
     assert_eq!(finishes(true, llama).await, 1);
     let vllm = r#"{"message":"This model's maximum context length is 8192 tokens.","code":400}"#;
     assert_eq!(finishes(false, vllm).await, 1);

@@ -141,7 +141,11 @@ async fn erased_output_is_named_as_such() {
     let service = Service::start().await;
     service.fleet.llm.answer_with(|_| reply_text("secret answer"));
     let _worker = service.fleet.worker();
-    let of = |key: &str, prompt: &str, phase: &str, on: &[&str]| json!({ "key": key, "prompt": prompt, "phase": phase, "depends_on": on });
+    let of = |key: &str, prompt: &str, phase: &str, on: &[&str]| {
+        json!({
+            "key": key, "prompt": prompt, "phase": phase, "depends_on": on
+        })
+    };
     let plan = json!({
         "phases": [{ "name": "one", "gate": true }, { "name": "two" }],
         "tasks": [of("a", "a", "one", &[]), of("b", "It was: {{ tasks.a.output }}", "two", &["a"])],

@@ -179,7 +179,11 @@ impl World {
 
     /// A project with one task under way, and another that depends on it.
     async fn begin_project(&self) {
-        let task = |number: u8, on: &[&str]| json!({ "key": format!("t{number}"), "prompt": format!("case:task-{number}"), "depends_on": on });
+        let task = |number: u8, on: &[&str]| {
+            json!({
+                "key": format!("t{number}"), "prompt": format!("case:task-{number}"), "depends_on": on
+            })
+        };
         let body =
             json!({ "goal": "a report", "agent": "plain", "plan": { "tasks": [task(1, &[]), task(2, &["t1"])] } });
         let project = self.api.acme.post("/v1/projects", &body).await;

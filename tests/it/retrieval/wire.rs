@@ -90,7 +90,11 @@ async fn weaviate_semantic_search_matches_the_contract() {
     let recorded = |value: &str| value.replace("\n            ", "");
     assert_eq!(
         serde_json::to_string(&found.embedding_calls).unwrap(),
-        r#"[{"provider_slug":"embeddings-local","provider_key":"embeddings_local","deployment_profile_slug":"local-default","requested_model":"managed","input_count":1,"dimension":2,"status_code":200}]"#
+        concat!(
+            r#"[{"provider_slug":"embeddings-local","provider_key":"embeddings_local","#,
+            r#""deployment_profile_slug":"local-default","requested_model":"managed","input_count":1,"dimension":2,"#,
+            r#""status_code":200}]"#
+        )
     );
     let expected = recorded(
         r#"[{"provider_slug":"store-local","provider_key":"store_local","deployment_profile_slug":"local-default","index":"knowledge_base","query":"How?","top_k":5,"search_method":"semantic","query_preprocessing":"none","result_count":2,"results":[

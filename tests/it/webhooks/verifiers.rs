@@ -17,7 +17,8 @@ import standardwebhooks, svix
 given = json.load(sys.stdin)
 for package in (standardwebhooks, svix):
     webhook = package.Webhook(given["secret"])
-    headers = {name.replace("webhook-", given["prefixes"][package.__name__]): text for name, text in given["headers"].items()}
+    headers = {name.replace("webhook-", given["prefixes"][package.__name__]): text
+        for name, text in given["headers"].items()}
     webhook.verify(given["body"], headers)
     try:
         webhook.verify(given["body"].replace("execution.failed", "execution.finished"), headers)

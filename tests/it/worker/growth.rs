@@ -38,7 +38,11 @@ fn page(number: usize) -> String {
 async fn written_bytes_grow_linearly_with_turns() {
     let fleet = Fleet::start().await;
     let script = format!(
-        r#"{{% if turn <= {TURNS} %}}{{{{ calls([call("page", {{"value": turn}})]) }}}}{{% else %}}{{{{ text({{"turns": turn}}) }}}}{{% endif %}}"#
+        concat!(
+            r#"{{% if turn <= {turns} %}}{{{{ calls([call("page", {{"value": turn}})]) }}}}"#,
+            r#"{{% else %}}{{{{ text({{"turns": turn}}) }}}}{{% endif %}}"#
+        ),
+        turns = TURNS
     );
     let reader = AgentSpec {
         model: ModelSpec { provider: Some("scripted".into()), script: Some(script), ..ModelSpec::default() },

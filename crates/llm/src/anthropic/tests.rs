@@ -83,8 +83,13 @@ fn a_transcript_has_one_body() {
     let odd = content::tool_use(&call("bad id:1", "look", "[1]"));
     let id = serde_json::from_str::<Value>(&odd).unwrap()["id"].as_str().unwrap().to_owned();
     let expected = [
-        r#"{"model":"m","max_tokens":8192,"system":"be brief","messages":[{"role":"user","content":[{"type":"text","text":"hi"}]},"#,
-        &format!(r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"c1","name":"look","input":{ODD_ARGUMENTS}}},"#),
+        concat!(
+            r#"{"model":"m","max_tokens":8192,"system":"be brief","messages":[{"role":"user","#,
+            r#""content":[{"type":"text","text":"hi"}]},"#
+        ),
+        &format!(
+            r#"{{"role":"assistant","content":[{{"type":"tool_use","id":"c1","name":"look","input":{ODD_ARGUMENTS}}},"#
+        ),
         &format!(r#"{{"type":"tool_use","id":"{id}","name":"look","input":{{"INVALID_JSON":"[1]"}}}}]}},"#),
         r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"no","is_error":true},"#,
         &format!(r#"{{"type":"tool_result","tool_use_id":"{id}"}},{{"type":"text","text":"go on"}}]}},"#),
@@ -146,8 +151,8 @@ fn messages_url_is_built_from_any_base_url() {
 fn thinking_of_a_reply_goes_back_unchanged() {
     let thinking = r#"{"type":"thinking","thinking":"hm","signature":"s==","new_field":1e2}"#;
     let body = format!(
-        r#"{{"type":"message","model":"m-1","stop_reason":"tool_use","content":[{thinking},{{"type":"text","text":"so"}},
-        {{"type":"tool_use","id":"a","name":"f","input":{ODD_ARGUMENTS}}}],
+        r#"{{"type":"message","model":"m-1","stop_reason":"tool_use","content":[{thinking},
+        {{"type":"text","text":"so"}},{{"type":"tool_use","id":"a","name":"f","input":{ODD_ARGUMENTS}}}],
         "usage":{{"input_tokens":5,"cache_read_input_tokens":3,"cache_creation_input_tokens":2,"output_tokens":7}}}}"#
     );
     let mut events = Vec::new();
@@ -162,9 +167,8 @@ fn thinking_of_a_reply_goes_back_unchanged() {
     assert_eq!(told_text(&events), "so");
 
     let sent = self::body(&plain(), &[Message::user("x"), reply.message, result("a", "r", false)]);
-    let back = format!(
-        r#"{{"role":"assistant","content":[{thinking},{{"text":"so","type":"text"}},{{"type":"tool_use","id":"a","name":"f","input":{ODD_ARGUMENTS}}}]}}"#
-    );
+    let call = format!(r#"{{"type":"tool_use","id":"a","name":"f","input":{ODD_ARGUMENTS}}}"#);
+    let back = format!(r#"{{"role":"assistant","content":[{thinking},{{"text":"so","type":"text"}},{call}]}}"#);
     assert!(sent.contains(&back), "{sent}");
 }
 
@@ -318,7 +322,10 @@ fn files_are_blocks_also_in_results() {
         r#",{"type":"text","text":"[file r.csv, text/csv, 3 bytes]\n1,2\n[end of file r.csv]"}]},"#,
         r#"{"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"draw","input":{}},"#,
         r#"{"type":"tool_use","id":"c2","name":"draw","input":{}}]},"#,
-        r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","text":"drawn"},"#,
+        concat!(
+            r#"{"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text","#,
+            r#""text":"drawn"},"#
+        ),
         image,
         r#"]},{"type":"tool_result","tool_use_id":"c2","content":[{"type":"text","text":"drawn"},"#,
         pdf,

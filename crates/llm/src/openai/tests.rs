@@ -350,7 +350,10 @@ fn stream_without_reason_or_end_mark_is_cut() {
 
 #[test]
 fn a_failure_after_complete_calls_carries_them() {
-    let first = r#"{"choices":[{"delta":{"content":"t","tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{}"}}]}}]}"#;
+    let first = concat!(
+        r#"{"choices":[{"delta":{"content":"t","tool_calls":[{"index":0,"id":"a","function":{"name":"f","#,
+        r#""arguments":"{}"}}]}}]}"#
+    );
     let second =
         r#"{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{"}}]}}]}"#;
     let error = r#"{"error":{"message":"overloaded","type":"server_error"}}"#;
@@ -411,11 +414,17 @@ fn reasoning_beside_the_completion_counts_as_output() {
     let usage = |text: &str| wire::usage(Members::read(text.as_bytes()).unwrap());
     for (reported, output) in [
         (
-            r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"completion_tokens_details":{"reasoning_tokens":5}}"#,
+            concat!(
+                r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":17,"#,
+                r#""completion_tokens_details":{"reasoning_tokens":5}}"#
+            ),
             7,
         ),
         (
-            r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":117,"completion_tokens_details":{"reasoning_tokens":100}}"#,
+            concat!(
+                r#"{"prompt_tokens":10,"completion_tokens":7,"total_tokens":117,"#,
+                r#""completion_tokens_details":{"reasoning_tokens":100}}"#
+            ),
             107,
         ),
         (r#"{"prompt_tokens":10,"completion_tokens":7,"completion_tokens_details":{"reasoning_tokens":100}}"#, 107),
@@ -652,7 +661,10 @@ fn only_a_known_end_is_an_end() {
     }
     assert_eq!(ended("SAFETY").unwrap_err().code(), FailureCode::MODEL_REFUSAL);
     assert!(matches!(ended("MALFORMED_FUNCTION_CALL"), Err(ModelError::BadCall { .. })));
-    let inside = r#"{"choices":[{"delta":{"content":""},"error":{"code":"x","message":"provider died"},"finish_reason":"error"}]}"#;
+    let inside = concat!(
+        r#"{"choices":[{"delta":{"content":""},"error":{"code":"x","message":"provider died"},"#,
+        r#""finish_reason":"error"}]}"#
+    );
     let error = stream(&[inside]).0.unwrap_err();
     assert_eq!(error.class(), FailureClass::Transient);
     assert!(error.to_failure().summary.contains("provider died"), "{error:?}");
@@ -661,8 +673,14 @@ fn only_a_known_end_is_an_end() {
 #[test]
 fn fields_that_carry_no_answer_void_no_reply() {
     let (reply, _) = stream(&[
-        r#"{"model":7,"choices":[{"index":null,"delta":{"content":"a"}},null],"usage":{"prompt_tokens":10.0,"completion_tokens":"3"}}"#,
-        r#"{"choices":[{"delta":null,"finish_reason":"stop","logprobs":[]}],"usage":{"prompt_tokens":0,"completion_tokens":0}}"#,
+        concat!(
+            r#"{"model":7,"choices":[{"index":null,"delta":{"content":"a"}},null],"usage":{"prompt_tokens":10.0,"#,
+            r#""completion_tokens":"3"}}"#
+        ),
+        concat!(
+            r#"{"choices":[{"delta":null,"finish_reason":"stop","logprobs":[]}],"usage":{"prompt_tokens":0,"#,
+            r#""completion_tokens":0}}"#
+        ),
         r#"{"choices":null,"usage":[]}"#,
     ]);
     let reply = reply.unwrap();

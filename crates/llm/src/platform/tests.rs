@@ -72,7 +72,8 @@ fn responses_format_sends_parts_and_chat_format_text() {
     let responses = concat!(
         r#"{"model":"p","input":[{"role":"system","content":[{"type":"text","text":"s"}]},"#,
         r#"{"role":"developer","content":[{"type":"text","text":"one"},{"type":"text","text":"two"}]},"#,
-        r#"{"role":"assistant","content":[],"tool_calls":[{"id":"c1","type":"function","function":{"name":"t","arguments":"{\"a\": 1e2"}}]},"#,
+        r#"{"role":"assistant","content":[],"tool_calls":[{"id":"c1","type":"function","function":{"name":"t","#,
+        r#""arguments":"{\"a\": 1e2"}}]},"#,
         r#"{"role":"tool","tool_call_id":"c1","content":[{"type":"text","text":"{\"b\":1}"}]},"#,
         r#"{"role":"assistant","content":[{"type":"text","text":"done"}]}],"#,
         r#""tools":[{"type":"function","function":{"name":"t","description":"d","parameters":{"type":"object"}}}]}"#,
@@ -80,7 +81,8 @@ fn responses_format_sends_parts_and_chat_format_text() {
     assert_eq!(body(RequestFormat::Responses, conversation(), &[tool()]), responses);
     let chat = concat!(
         r#"{"model":"p","messages":[{"role":"system","content":"s"},{"role":"developer","content":"one\ntwo"},"#,
-        r#"{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"t","arguments":"{\"a\": 1e2"}}]},"#,
+        r#"{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function","function":{"name":"t","#,
+        r#""arguments":"{\"a\": 1e2"}}]},"#,
         r#"{"role":"tool","tool_call_id":"c1","content":"{\"b\":1}"},{"role":"assistant","content":"done"}],"#,
         r#""tools":[{"type":"function","function":{"name":"t","description":"d","parameters":{"type":"object"}}}]}"#,
     );
@@ -110,11 +112,17 @@ fn said(text: &str) -> (String, Vec<(String, String, String)>) {
 fn texts_are_read_in_every_shape() {
     let table = [
         (
-            r#"{"output":[{"content":[{"type":"text","text":" a "},{"type":"image"},{"type":"output_text","text":"b"}]}]}"#,
+            concat!(
+                r#"{"output":[{"content":[{"type":"text","text":" a "},{"type":"image"},{"type":"output_text","#,
+                r#""text":"b"}]}]}"#
+            ),
             "a\nb",
         ),
         (
-            r#"{"output":[{"type":"reasoning","summary":[]},{"type":"message","content":[{"type":"output_text","text":"x"}]}]}"#,
+            concat!(
+                r#"{"output":[{"type":"reasoning","summary":[]},{"type":"message","content":[{"type":"output_text","#,
+                r#""text":"x"}]}]}"#
+            ),
             "x",
         ),
         (
@@ -143,7 +151,10 @@ fn calls_are_read_in_every_shape() {
             call("a", "{\"n\": 1}"),
         ),
         (
-            r#"{"choices":[{"message":{"content":"","tool_calls":[{"id":"a","function":{"name":"t","arguments":{"n":1}}},{"id":"b","function":{}}]}}]}"#,
+            concat!(
+                r#"{"choices":[{"message":{"content":"","tool_calls":[{"id":"a","function":{"name":"t","#,
+                r#""arguments":{"n":1}}},{"id":"b","function":{}}]}}]}"#
+            ),
             call("a", "{\"n\":1}"),
         ),
         (r#"{"output":[{"type":"function_call","call_id":"a","name":"t","arguments":"{}"}]}"#, call("a", "{}")),
@@ -152,9 +163,10 @@ fn calls_are_read_in_every_shape() {
     for (reply, expected) in table {
         assert_eq!(said(reply).1, expected, "{reply}");
     }
-    let (_, calls) = said(
-        r#"{"output":[{"tool_calls":[{"function":{"name":"t"}},{"id":"x","function":{"name":"t"}},{"id":"x","function":{"name":"t"}}]}]}"#,
-    );
+    let (_, calls) = said(concat!(
+        r#"{"output":[{"tool_calls":[{"function":{"name":"t"}},{"id":"x","function":{"name":"t"}},{"id":"x","#,
+        r#""function":{"name":"t"}}]}]}"#
+    ));
     assert!(calls[0].0.starts_with("call_") && calls[1].0 == "x" && calls[2].0 != "x", "{calls:?}");
 }
 

@@ -194,10 +194,10 @@ fn stream(reply: Bytes) -> Reply {
 fn answer_text(text: &str) -> Bytes {
     let text = text.replace('"', "\\\"");
     Bytes::from(format!(
-        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"content\":\
-         \"{text}\"}},\"finish_reason\":null}}]}}\n\n\
-         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"stop\"}}],\
-         \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
+        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\
+         \"delta\":{{\"role\":\"assistant\",\"content\":\"{text}\"}},\"finish_reason\":null}}]}}\n\n\
+         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\
+         \"finish_reason\":\"stop\"}}],\"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
     ))
 }
 
@@ -214,10 +214,12 @@ fn end() -> Bytes {
 fn call(tool: &str, round: usize, arguments: &str) -> Bytes {
     let arguments = arguments.replace('"', "\\\"");
     Bytes::from(format!(
-        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{\"role\":\"assistant\",\"tool_calls\":\
-         [{{\"index\":0,\"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{tool}\",\"arguments\":\
+        "data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\
+         \"delta\":{{\"role\":\"assistant\",\"tool_calls\":[{{\"index\":0,\
+         \"id\":\"call_{round}\",\"type\":\"function\",\"function\":{{\"name\":\"{tool}\",\"arguments\":\
          \"{arguments}\"}}}}]}},\"finish_reason\":null}}]}}\n\n\
-         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"tool_calls\"}}],\
+         data: {{\"id\":\"b\",\"model\":\"bench\",\"choices\":[{{\"index\":0,\"delta\":{{}},\
+         \"finish_reason\":\"tool_calls\"}}],\
          \"usage\":{{\"prompt_tokens\":20,\"completion_tokens\":5}}}}\n\ndata: [DONE]\n\n"
     ))
 }

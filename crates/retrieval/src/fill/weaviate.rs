@@ -103,7 +103,11 @@ async fn delete(
     document: &str,
     which: Which,
 ) -> Result<(), RetrievalError> {
-    let of_writer = |operator: &str, Generation(number): Generation| json!({"path": [GENERATION], "operator": operator, "valueInt": number});
+    let of_writer = |operator: &str, Generation(number): Generation| {
+        json!({
+            "path": [GENERATION], "operator": operator, "valueInt": number
+        })
+    };
     let of_writers = match which {
         Which::Before(generation) => {
             let older = json!({"path": [CONTENT], "operator": "Like", "valueText": "*"});

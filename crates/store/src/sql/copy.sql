@@ -136,7 +136,8 @@ begun as materialized (
 prefix as materialized (
     select s.*
     from steps s, refused, begun
-    where $3::text <> 'none' and s.execution_id = $2 and s.state = 'live' and (refused.seq is null or s.seq < refused.seq)
+    where $3::text <> 'none' and s.execution_id = $2 and s.state = 'live'
+        and (refused.seq is null or s.seq < refused.seq)
         and (begun.seq is null or s.seq < begun.seq) and ($4::int is null or s.seq < $4)
         -- A changed prompt is rendered again; the steps after the old one are kept.
         and not ($7::bool and s.kind = 'prompt')

@@ -7,7 +7,10 @@ with item as (
 execution as materialized (
     select e.id, e.event_seq, coalesce(e.wait_reason in ('approval', 'input', 'children'), false) as was_parked
     from executions e
-    where e.id = (select r.execution_id from human_requests r where r.id = (($2::request_decision[])[1]).id and r.tenant_id = $1)
+    where e.id = (
+        select r.execution_id from human_requests r
+        where r.id = (($2::request_decision[])[1]).id and r.tenant_id = $1
+    )
         and e.finished_at is null
     for update of e
 ),

@@ -188,4 +188,5 @@ where e.id = v.id
 returning e.id as "id!", e.queue as "queue!", v.worker_id as "worker_id!", e.failure_code,
     e.tenant_id as "tenant_id!", e.agent_key as "agent_key!", v.attempt as "attempt!", v.lease_token as "lease_token!",
     extract(epoch from v.now - v.claimed_at)::float8 as "held_for!", coalesce(e.root_id, e.id) as "root_id!",
-    e.session_id, e.slot_keys, (select p.traceparent from execution_payloads p where p.execution_id = e.id) as traceparent
+    e.session_id, e.slot_keys,
+    (select p.traceparent from execution_payloads p where p.execution_id = e.id) as traceparent

@@ -21,7 +21,8 @@ found as (
     union all
     select id, 0, null from ended where id not in (select id from due)
 )
-select s.id, s.tenant_id, s.spec::text as "spec!", s.revision, s.submitted_by, s.created_at, s.updated_at, s.anchored_at,
+select s.id, s.tenant_id, s.spec::text as "spec!", s.revision, s.submitted_by, s.created_at, s.updated_at,
+    s.anchored_at,
     s.paused_at, s.pause_reason, s.failures_in_a_row, s.next_fire_at, s.last_tick,
     (
         select f.execution_id from schedule_firings f

@@ -1,5 +1,6 @@
 -- Workers with their leases, in the order of their ids: the one with id $1, or those in state $2 after $3.
-select w.id, w.host, w.pid, w.build, w.queues, w.concurrency, held.held as "held!", now.state as "state!: _", w.started_at,
+select w.id, w.host, w.pid, w.build, w.queues, w.concurrency, held.held as "held!",
+    now.state as "state!: _", w.started_at,
     w.draining_since, w.dead_at, h.renewed_at, h.expires_at as "expires_at?", h.steady_since as "steady_since?",
     coalesce(h.memory_bytes, w.memory_bytes) as memory_bytes
 from workers w
