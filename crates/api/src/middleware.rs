@@ -20,8 +20,8 @@ use crate::error::ApiError;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const OWN_REQUEST_ID: HeaderName = HeaderName::from_static("longhaul-request-id");
 /// Content security policy of the page, which has no inline script or style. The API viewer sets its own policy.
-const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
-                           form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+                           connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The caller's request id if it is printable and at most 128 bytes, otherwise our own.
 fn request_id(request: &Request, own: Uuid) -> HeaderValue {

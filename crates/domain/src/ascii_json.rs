@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn the_text_is_compact_sorted_and_ascii() {
         let value = json!({"z": "é\n\"\u{7f}", "a": [1, 1.0, null, "😀", {"y": 1, "b": 2}], "Ω": true});
-        let expected = "{\"a\":[1,1.0,null,\"\\ud83d\\ude00\",{\"b\":2,\"y\":1}],\"z\":\"\\u00e9\\n\\\"\\u007f\",\"\\u03a9\":true}";
+        let expected = "{\"a\":[1,1.0,null,\"\\ud83d\\ude00\",{\"b\":2,\"y\":1}],\"z\":\"\\u00e9\\n\\\"\\u007f\",\
+            \"\\u03a9\":true}";
         assert_eq!(sorted_ascii(&value), expected);
         assert_eq!(serde_json::from_str::<Value>(&sorted_ascii(&value)).unwrap(), value);
     }

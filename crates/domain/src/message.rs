@@ -399,7 +399,10 @@ mod tests {
             (
                 Message::Assistant { text: String::new(), calls: vec![call.clone()], native: Some(native) },
                 format!(
-                    r#"{{"role":"assistant","calls":[{{"id":"a","name":"f","arguments":{}}}],"native":{{"format":"anthropic","blocks":["{{\"type\": \"thinking\"}}"]}}}}"#,
+                    concat!(
+                        r#"{{"role":"assistant","calls":[{{"id":"a","name":"f","arguments":{}}}],"#,
+                        r#""native":{{"format":"anthropic","blocks":["{{\"type\": \"thinking\"}}"]}}}}"#
+                    ),
                     serde_json::to_string(&call.arguments).unwrap()
                 ),
             ),

@@ -24,7 +24,8 @@ const PER_DOLLAR: i64 = 1_000_000_000;
 ///
 /// In JSON it is a number, or a string for clients that must not round it. Both are read digit by digit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, JsonSchema)]
-#[schemars(with = "f64", extend("type" = ["number", "string"], "minimum" = 0, "pattern" = r"^[0-9]+(\.[0-9]{0,9}0*)?$"))]
+#[schemars(with = "f64",
+    extend("type" = ["number", "string"], "minimum" = 0, "pattern" = r"^[0-9]+(\.[0-9]{0,9}0*)?$"))]
 pub struct Usd(i64);
 
 impl Usd {

@@ -129,7 +129,8 @@ impl Validator for IsValidJson {
         match answer::parse(validation.response) {
             Ok(_) => ValidatorResponse::success(),
             Err(error) => ValidatorResponse::retry(format!(
-                "The response is not valid JSON ({error}). Return the same data as one valid JSON value and nothing else."
+                "The response is not valid JSON ({error}). Return the same data as one valid JSON value and nothing \
+                 else."
             )),
         }
     }

@@ -58,9 +58,9 @@ pub enum BuildError {
     Models(#[from] ModelsError),
     /// No provider is the default, and none is chosen in its place: wrong answers would be stored as right ones.
     #[error(
-        "no model is configured: set OPENAI_API_KEY, ANTHROPIC_API_KEY, or LONGHAUL_LLM_URL with LONGHAUL_LLM_MODEL, or \
-         name the provider (setting llm.default_provider, LONGHAUL__LLM__DEFAULT_PROVIDER); `scripted` computes answers \
-         and asks no model"
+        "no model is configured: set OPENAI_API_KEY, ANTHROPIC_API_KEY, or LONGHAUL_LLM_URL with LONGHAUL_LLM_MODEL, \
+         or name the provider (setting llm.default_provider, LONGHAUL__LLM__DEFAULT_PROVIDER); `scripted` computes \
+         answers and asks no model"
     )]
     NoModel,
     /// A tool cannot be registered.

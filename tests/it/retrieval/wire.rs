@@ -97,9 +97,14 @@ async fn weaviate_semantic_search_matches_the_contract() {
         )
     );
     let expected = recorded(
-        r#"[{"provider_slug":"store-local","provider_key":"store_local","deployment_profile_slug":"local-default","index":"knowledge_base","query":"How?","top_k":5,"search_method":"semantic","query_preprocessing":"none","result_count":2,"results":[
-            {"id":"doc-1","text":"a","metadata":{"uri":"u"},"score":0.25,"score_kind":"distance","relevance_score":0.75,"relevance_kind":"similarity"},
-            {"id":"far","text":"b","metadata":{},"score":0.6,"score_kind":"distance","relevance_score":0.4,"relevance_kind":"similarity"}]}]"#,
+        r#"[{"provider_slug":"store-local","provider_key":"store_local","deployment_profile_slug":"local-default",
+            "index":"knowledge_base","query":"How?","top_k":5,
+            "search_method":"semantic","query_preprocessing":"none","result_count":2,
+            "results":[
+            {"id":"doc-1","text":"a","metadata":{"uri":"u"},"score":0.25,"score_kind":"distance",
+            "relevance_score":0.75,"relevance_kind":"similarity"},
+            {"id":"far","text":"b","metadata":{},"score":0.6,"score_kind":"distance",
+            "relevance_score":0.4,"relevance_kind":"similarity"}]}]"#,
     );
     assert_eq!(serde_json::to_string(&found.retrieval_calls).unwrap(), expected);
     let items: Vec<_> = found.results().cloned().collect();

@@ -82,7 +82,10 @@ pub(super) async fn call(
 
 /// Returns true if `message` is the result of a load that begins with `heading`.
 pub(super) fn is_load(message: &Message, heading: &str) -> bool {
-    matches!(message, Message::Tool { name, text, is_error: false, .. } if name == LOAD_SKILL && text.starts_with(heading))
+    matches!(
+        message,
+        Message::Tool { name, text, is_error: false, .. } if name == LOAD_SKILL && text.starts_with(heading)
+    )
 }
 
 #[cfg(test)]

@@ -255,9 +255,11 @@ fn written(ledger: &Ledger) -> Value {
         "max": { "cost_usd": ledger.max_cost, "tokens": ledger.max_tokens, "model_calls": ledger.max_calls },
         "spent": { "cost_usd": ledger.spent.cost, "tokens": ledger.spent.tokens, "model_calls": ledger.spent.calls },
         "reserved":
-            { "cost_usd": ledger.reserved.cost, "tokens": ledger.reserved.tokens, "model_calls": ledger.reserved.calls },
+            { "cost_usd": ledger.reserved.cost, "tokens": ledger.reserved.tokens,
+                "model_calls": ledger.reserved.calls },
         "over_limit": {
-            "cost_usd": ledger.over_limit.cost, "tokens": ledger.over_limit.tokens, "model_calls": ledger.over_limit.calls,
+            "cost_usd": ledger.over_limit.cost, "tokens": ledger.over_limit.tokens,
+            "model_calls": ledger.over_limit.calls,
         },
         "uncosted_calls": ledger.uncosted_calls,
     })

@@ -19,8 +19,8 @@ use super::{
 use crate::messages::hash_parts;
 
 const INSTRUCTION: &str = "You compress the middle of a conversation between an agent and its tools. Keep every fact, \
-    number, identifier, decision and open question that later work may need; leave out everything else. Answer with the \
-    summary alone.";
+    number, identifier, decision and open question that later work may need; leave out everything else. Answer with \
+    the summary alone.";
 /// Text before a summary in the transcript.
 const PREFACE: &str = "[Earlier messages were replaced by this summary]\n";
 /// Divisor of a window that was too large by an unknown part.

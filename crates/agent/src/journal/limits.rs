@@ -32,7 +32,8 @@ impl Journal {
                     "no tool is available"
                 };
                 self.transcript.say(&format!(
-                    "[This is the turn before the last. In the last one {output}: make the calls that you still need now.]"
+                    "[This is the turn before the last. In the last one {output}: make the calls that you still need \
+                     now.]"
                 ));
                 Ok(Offer::All)
             }
@@ -47,8 +48,8 @@ impl Journal {
     pub(crate) fn guard_repeats<'a>(&mut self, calls: impl Iterator<Item = (&'a ToolCall, &'a Answered)>) -> Step<()> {
         if let Some((tool, times)) = self.writer.counters.count_calls(calls)? {
             self.transcript.say(&format!(
-                "[The same call of `{tool}` has failed {times} times with the same error. Change the arguments, use another tool, or \
-                 answer without it; the run ends if it goes on.]"
+                "[The same call of `{tool}` has failed {times} times with the same error. Change the arguments, use \
+                 another tool, or answer without it; the run ends if it goes on.]"
             ));
         }
         Ok(())

@@ -69,7 +69,8 @@ impl Validator for JsonSchemaValidator {
             Ok(value) => value,
             Err(error) => {
                 return ValidatorResponse::retry(format!(
-                    "The response is not valid JSON ({error}). Return one JSON value that satisfies the schema and nothing else."
+                    "The response is not valid JSON ({error}). Return one JSON value that satisfies the schema and \
+                     nothing else."
                 ));
             }
         };
@@ -79,7 +80,8 @@ impl Validator for JsonSchemaValidator {
             }
             Ok(None) => ValidatorResponse::success(),
             Ok(Some(found)) => ValidatorResponse::retry(format!(
-                "The response does not satisfy the required JSON schema:\n{}\nReturn the corrected JSON and nothing else.",
+                "The response does not satisfy the required JSON schema:\n{}\nReturn the corrected JSON and nothing \
+                 else.",
                 found.to_text()
             )),
         }

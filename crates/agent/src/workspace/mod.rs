@@ -72,7 +72,9 @@ impl Fault {
     }
 
     fn of_files(error: &FilesError) -> Self {
-        tracing::warn!(error = %error, cause = ?std::error::Error::source(error), "a file of a workspace could not be used");
+        tracing::warn!(
+            error = %error, cause = ?std::error::Error::source(error), "a file of a workspace could not be used"
+        );
         let is_down = error.is_transient();
         let code = if is_down { FailureCode::FILE_STORE_UNAVAILABLE } else { FailureCode::TOOL_FAILED };
         Self::Ends(Failure::of(code, "the file store failed"))

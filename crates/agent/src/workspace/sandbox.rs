@@ -157,7 +157,9 @@ impl SandboxClient {
                 request = request.bearer_auth(token.expose_secret());
             }
             let response = request.send().await.map_err(|error| {
-                tracing::warn!(error = %error, cause = ?std::error::Error::source(&error), "the sandbox cannot be asked");
+                tracing::warn!(
+                    error = %error, cause = ?std::error::Error::source(&error), "the sandbox cannot be asked"
+                );
                 unreachable("cannot be reached")
             })?;
             match response.status() {

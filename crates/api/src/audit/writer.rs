@@ -107,7 +107,9 @@ async fn append(store: &Store, rows: &[AuditEntry]) {
                     lost(row);
                     let tenant = TenantId(row.tenant_id);
                     if let Err(error) = store.set_aside("the audit log", row.id(), Some(tenant), &error).await {
-                        tracing::warn!(error = %error, "a row that is not in the audit log is not in `set_aside` either");
+                        tracing::warn!(
+                            error = %error, "a row that is not in the audit log is not in `set_aside` either"
+                        );
                     }
                 }
             }

@@ -135,7 +135,14 @@ mod tests {
             }],
         };
         let text = serde_json::to_string(&call).unwrap();
-        let expected = r#"{"provider_slug":"weaviate-local","provider_key":"weaviate_local","deployment_profile_slug":"local-default","index":"kb_product_docs","query":"how does retrieval work","top_k":5,"search_method":"hybrid","query_preprocessing":"normalize","hybrid_alpha":0.5,"result_count":1,"results":[{"id":"doc-1","text":"Hybrid","metadata":{},"score":0.94,"score_kind":"hybrid_score","relevance_score":0.94,"relevance_kind":"hybrid_score","relevance_components":{"semantic_score":0.91,"keyword_score":0.97}}]}"#;
+        let expected = concat!(
+            r#"{"provider_slug":"weaviate-local","provider_key":"weaviate_local","#,
+            r#""deployment_profile_slug":"local-default","index":"kb_product_docs","query":"how does retrieval work","#,
+            r#""top_k":5,"search_method":"hybrid","query_preprocessing":"normalize","hybrid_alpha":0.5,"#,
+            r#""result_count":1,"results":[{"id":"doc-1","text":"Hybrid","metadata":{},"score":0.94,"#,
+            r#""score_kind":"hybrid_score","relevance_score":0.94,"relevance_kind":"hybrid_score","#,
+            r#""relevance_components":{"semantic_score":0.91,"keyword_score":0.97}}]}"#
+        );
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<RetrievalCall>(&text).unwrap(), call);
         let keyword = RetrievalCall { search_method: SearchMethod::Keyword, hybrid_alpha: None, ..call };

@@ -9,8 +9,8 @@ use super::{KEY, NAME, any_object};
 use crate::money::Usd;
 
 /// The prompt that asks the model for a failure summary when its corrections are used up.
-pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in at \
-    most 100 words, in plain language and without addressing anyone, what went wrong.";
+pub const FAILURE_SUMMARY_PROMPT: &str = "You could not produce a valid answer within the allowed attempts. Explain in \
+    at most 100 words, in plain language and without addressing anyone, what went wrong.";
 
 /// Feedback to the model when a validator refuses an answer without giving a reason.
 pub const GENERIC_FEEDBACK: &str = "The previous response was invalid. Please try again.";

@@ -153,7 +153,9 @@ async fn answer_at(state: &ApiState, channel: &Channel, url: &str, answer: &Valu
     match timeout(ANSWER_TIMEOUT, client.send(client.post(url).json(answer))).await {
         Ok(Ok(response)) if response.status().is_success() => {}
         Ok(Ok(response)) => {
-            tracing::warn!(status = response.status().as_u16(), webhook.id = %channel.of.id, "a message was not changed");
+            tracing::warn!(
+                status = response.status().as_u16(), webhook.id = %channel.of.id, "a message was not changed"
+            );
         }
         Ok(Err(error)) => tracing::warn!(%error, webhook.id = %channel.of.id, "a message was not changed"),
         Err(_) => tracing::warn!(webhook.id = %channel.of.id, "a message was not changed in time"),

@@ -193,7 +193,10 @@ async fn store(state: &ApiState, new: NewExecution, failure: Option<&Failure>) -
     };
     match submitted {
         Submitted::Created(id) => {
-            tracing::info!(execution.id = %id, failure.code = failure.map(|of| of.code.as_str()), "an execution of the contract is stored");
+            tracing::info!(
+                execution.id = %id, failure.code = failure.map(|of| of.code.as_str()),
+                "an execution of the contract is stored"
+            );
             Ok(id)
         }
         Submitted::Existing(id) => Ok(id),

@@ -178,9 +178,8 @@ mod tests {
     #[test]
     fn engine_answers_differ_from_proxy_answers() {
         let said = |status: u16, text: &str| understood(StatusCode::from_u16(status).unwrap(), text.as_bytes());
-        assert!(
-            matches!(said(202, r#"{"execution":{"id":"x","status":"queued"}}"#), EngineAnswer::Execution { id: Some(id), .. } if id == "x")
-        );
+        let queued = said(202, r#"{"execution":{"id":"x","status":"queued"}}"#);
+        assert!(matches!(queued, EngineAnswer::Execution { id: Some(id), .. } if id == "x"));
         assert!(matches!(
             said(503, r#"{"error":"EXEC_UPSTREAM_UNAVAILABLE","message":"m"}"#),
             EngineAnswer::Error { .. }

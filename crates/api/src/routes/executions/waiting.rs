@@ -490,7 +490,8 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
             Some("canary") => "the one that is tried ends without killing its worker",
             Some("releasing") => "no worker of a build that they killed is left",
             Some(_) => {
-                "a worker of a build that they have not killed starts, or a person releases them, and the first ends well"
+                "a worker of a build that they have not killed starts, or a person releases them, and the first ends \
+                 well"
             }
             None => "the next sweep",
         },

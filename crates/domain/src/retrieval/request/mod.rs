@@ -13,8 +13,9 @@ use super::normalize;
 /// Code of every refusal.
 pub const INVALID_RETRIEVAL_INPUT: &str = "invalid_retrieval_input";
 /// Fixed message of the contract for this code.
-pub const INVALID_RETRIEVAL_MESSAGE: &str = "retrieval must include a valid index, explicit or derived query text, positive top_k, \
-     scalar filters, and valid search_method, query_preprocessing, and hybrid_alpha values when provided";
+pub const INVALID_RETRIEVAL_MESSAGE: &str = "retrieval must include a valid index, explicit or derived query text, \
+     positive top_k, scalar filters, and valid search_method, query_preprocessing, and hybrid_alpha values when \
+     provided";
 
 /// Maximum results of one search. A result is a chunk of about a page, so a larger prompt would exceed most models.
 pub const MAX_TOP_K: u32 = 100;
@@ -122,8 +123,8 @@ pub enum InvalidRetrieval {
     HybridAlpha,
     /// The filters are not an object of scalars, too many or too long.
     #[error(
-        "filters must be at most {MAX_FILTERS} texts, numbers or booleans under keys that are not blank, keys of at most \
-         {MAX_FILTER_KEY_CHARS} and texts of at most {MAX_FILTER_TEXT_CHARS} characters"
+        "filters must be at most {MAX_FILTERS} texts, numbers or booleans under keys that are not blank, keys of at \
+         most {MAX_FILTER_KEY_CHARS} and texts of at most {MAX_FILTER_TEXT_CHARS} characters"
     )]
     Filters,
 }

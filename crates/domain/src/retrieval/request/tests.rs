@@ -44,7 +44,8 @@ fn omitted_request_fields_get_defaults() {
 fn the_request_of_the_contract_is_read() {
     let request = read(json!({
         "index": "knowledge_base", "query": " optional explicit retrieval query ", "search_method": " HYBRID ",
-        "query_preprocessing": "Normalize", "top_k": 5, "hybrid_alpha": 0.5, "filters": {" tenant ": "ops", "n": 3, "x": 1.5, "b": true},
+        "query_preprocessing": "Normalize", "top_k": 5, "hybrid_alpha": 0.5,
+        "filters": {" tenant ": "ops", "n": 3, "x": 1.5, "b": true},
     }));
     let filters = Filters::from([
         ("tenant".into(), FilterValue::Text("ops".into())),
@@ -175,7 +176,8 @@ fn query_derives_from_prompt_or_last_user_message() {
         |input: Value| RetrievalRequest::of_input(input.as_object().unwrap()).map(|request| request.unwrap().query);
     let messages = json!([
         {"role": "user", "content": "first"},
-        {"role": "User", "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]},
+        {"role": "User",
+            "content": [{"type": "text", "text": " a "}, {"type": "image"}, {"type": "text", "text": "b"}]},
         {"role": "user", "content": ""},
         {"role": "assistant", "content": "c"},
     ]);

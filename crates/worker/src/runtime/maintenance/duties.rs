@@ -245,7 +245,9 @@ pub(super) async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Res
         tracing::info!(execution.id = %released.id, "a quarantined execution is tried again");
     }
     for canary in &tended.passed {
-        tracing::info!(execution.id = %canary, "a canary ended without killing its worker; the rest of its group follows");
+        tracing::info!(
+            execution.id = %canary, "a canary ended without killing its worker; the rest of its group follows"
+        );
     }
     for definition in &tended.held {
         tracing::warn!(definition.key = definition, "too many executions killed their workers; new ones are held back");
