@@ -14,23 +14,23 @@ create or replace function longhaul_limits_of(ids uuid[])
                     where v.id = e.definition_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
-                e.queue, e.metadata)
+            select e.id, r.id, r.value, '',
+                longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.queue, e.metadata)
             from executions e
             join limit_rules r on r.source = 'agent' and r.subject = e.agent_key
                 and r.tenant_id is not distinct from (select v.tenant_id from agent_versions v
                     where v.id = e.agent_version_id)
             where e.id = any (ids)
             union all
-            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
-                e.queue, e.metadata)
+            select e.id, r.id, r.value, '',
+                longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.queue, e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id is null
             where e.id = any (ids)
             union all
             -- A branch of its own, so that no tenant's rules are compared with another's executions.
-            select e.id, r.id, r.value, '', longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key,
-                e.queue, e.metadata)
+            select e.id, r.id, r.value, '',
+                longhaul_limit_value(r.expression, e.tenant_id, e.definition_key, e.agent_key, e.queue, e.metadata)
             from executions e
             join limit_rules r on r.source = 'operator' and r.subject = '' and r.tenant_id = e.tenant_id
             where e.id = any (ids)

@@ -1,6 +1,6 @@
--- Tenants between two ids with executions that wait for a worker, of one queue, serve key and lane, in the order of their
--- ids: one index probe for each, as far as they are read. PostgreSQL writes the body into the calling statement, because
--- it is one `select` and stable.
+-- Tenants between two ids with executions that wait for a worker, of one queue, serve key and lane, in the order of
+-- their ids: one index probe for each, as far as they are read. PostgreSQL writes the body into the calling statement,
+-- because it is one `select` and stable.
 create or replace function longhaul_tenants_in_line(
     of_queue text, of_serve_key text, of_lane smallint, above uuid, below uuid
 ) returns setof uuid

@@ -12,6 +12,9 @@ use super::{Rules, units};
 const ADVERTISED: Duration = Duration::from_secs(30);
 /// Minimum length in characters. A caller with unlimited attempts could guess a shorter token.
 const TOKEN_MIN: usize = 16;
+/// Rule of the settings that are paths from the root.
+const ABSOLUTE: &str =
+    "sandbox.bwrap, sandbox.scratch_dir and each of sandbox.readable must be absolute paths, and not / itself";
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct SandboxConfig {
@@ -86,11 +89,7 @@ impl SandboxConfig {
         }
         let paths = self.readable.iter().chain(&self.bwrap).chain(&self.scratch_dir);
         for path in paths {
-            rules.require(
-                path.starts_with('/') && path != "/",
-                "sandbox.bwrap, sandbox.scratch_dir and each of sandbox.readable must be absolute paths, and not / \
-                 itself",
-            );
+            rules.require(path.starts_with('/') && path != "/", ABSOLUTE);
         }
         rules.require((1..=256).contains(&self.concurrency), "sandbox.concurrency must be 1 to 256 runs at a time");
         rules.require(self.queue_max <= 10_000, "sandbox.queue_max must be at most 10,000");
@@ -99,9 +98,7 @@ impl SandboxConfig {
             "sandbox.first_user must be at least 1,000: the users below it are the system's",
         );
         rules.require(
-            Duration::from_secs(1) <= self.timeout
-                && self.timeout <= self.timeout_max
-                && self.timeout_max <= ADVERTISED,
+            (Duration::from_secs(1)..=self.timeout_max).contains(&self.timeout) && self.timeout_max <= ADVERTISED,
             "sandbox.timeout_seconds must be at least 1 and at most sandbox.timeout_max_seconds, which must be at most \
              30",
         );

@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn window_and_quota_are_recognised_in_every_dialect() {
+    fn exceeded_window_is_recognised_in_every_dialect() {
         let context = [
             (
                 400,
@@ -342,6 +342,10 @@ mod tests {
         for (status, body) in context {
             assert_eq!(code_of(status, body), FailureCode::CONTEXT_LIMIT_EXCEEDED, "{body}");
         }
+    }
+
+    #[test]
+    fn spent_quota_is_recognised_in_every_dialect() {
         let quota = [
             (
                 429,

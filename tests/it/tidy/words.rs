@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use super::{root, rust_pieces, texts};
 
-/// Maximum columns of a line of comment or prose.
+/// Maximum columns of a line of code, comment or prose.
 const MAX_COLUMNS: usize = 120;
+/// A migration with longer lines, which can never change.
+const APPLIED: &str = "migrations/20261123211011_contract.sql";
 /// Maximum words of a test's name.
 const MAX_NAME_WORDS: usize = 9;
 /// Maximum share of comments that open with one of [`OPENERS`], in percent.
@@ -207,7 +209,7 @@ fn test_names_are_short_and_name_no_people() {
 }
 
 #[test]
-fn comments_and_prose_fit_the_columns() {
+fn code_and_prose_fit_the_columns() {
     let mut wide = Vec::new();
     let mut check = |path: &str, number: usize, line: &str| {
         let is_excepted = line.starts_with('|') || line.contains("://") || line.contains("](");
@@ -215,10 +217,9 @@ fn comments_and_prose_fit_the_columns() {
             wide.push(format!("{path}:{number}: {line}"));
         }
     };
-    for (path, source, comments) in commented_sources() {
-        let lines: Vec<_> = source.lines().collect();
-        for number in comments.into_iter().flat_map(|comment| comment.lines) {
-            check(&path, number, lines[number - 1]);
+    for (path, source, _) in commented_sources() {
+        if path != APPLIED {
+            (1..).zip(source.lines()).for_each(|(number, line)| check(&path, number, line));
         }
     }
     for (path, text) in texts("", &["md"]) {

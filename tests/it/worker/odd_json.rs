@@ -12,8 +12,11 @@ use crate::support::fleet::{Fleet, FleetWorker};
 
 /// Duplicate keys, signed zeros, exponents, escapes that no text can hold, numbers that no machine type holds, odd
 /// white space.
-const ODD: &str = r#"{"a": 1, "a": {"a": 2,  "a":3}, "zero": -0, "real": -0.0, "ten": 1e2, "TEN": 1E+2, "nul": "\u0000",
-	"big": 123456789012345678901234567890, "long": 0.1000000000000000055511151231257827, "slash": "\/", "half": "\u00e9"}"#;
+const ODD: &str = concat!(
+    r#"{"a": 1, "a": {"a": 2,  "a":3}, "zero": -0, "real": -0.0, "ten": 1e2, "TEN": 1E+2, "nul": "\u0000",
+	"big": 123456789012345678901234567890, "long": 0.1000000000000000055511151231257827,"#,
+    r#" "slash": "\/", "half": "\u00e9"}"#
+);
 /// The same with half a surrogate pair, which is valid JSON but not valid text.
 const HALF: &str = r#"{"value": "\ud800", "value": -0, "pair": "\ud83d\ude00"}"#;
 

@@ -45,7 +45,8 @@ const ATTACKS: [&str; 38] = [
      }}{% endset %}{% set x %}{{ x }}{{ x }}{{ x }}{{ x }}{{ x }}{% endset %}{{ x|length }}",
     "{% set x %}{% for i in range(100000) %}RAW{% endset %}{% endfor %}",
     "{% filter upper %}{% for i in range(90000) \
-     %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfilter %}",
+     %}aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\
+     aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa{% endfor %}{% endfilter %}",
     "{% for i in range(100000) %}{{ input.text }}{% endfor %}",
     "{{ range(100000)|join(input.text) }}",
     "{{ [1, 2]|batch(1000000000, 'x') }}",

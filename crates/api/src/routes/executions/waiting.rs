@@ -475,6 +475,8 @@ fn provider_summary(endpoint: Option<&EndpointStanding>) -> String {
 
 /// The event that ends a wait. The deadline, a cancel and `until`, if set, end it too.
 fn ends_when(found: &Waiting) -> Option<&'static str> {
+    let another_build =
+        "a worker of a build that they have not killed starts, or a person releases them, and the first ends well";
     Some(match found.reason? {
         WaitReason::Worker => "a worker with a free permit takes it",
         WaitReason::Scheduled => "its run_at comes",
@@ -489,10 +491,7 @@ fn ends_when(found: &Waiting) -> Option<&'static str> {
         WaitReason::QueuePaused => match found.holding.as_ref().map(|holding| holding.group.state.as_str()) {
             Some("canary") => "the one that is tried ends without killing its worker",
             Some("releasing") => "no worker of a build that they killed is left",
-            Some(_) => {
-                "a worker of a build that they have not killed starts, or a person releases them, and the first ends \
-                 well"
-            }
+            Some(_) => another_build,
             None => "the next sweep",
         },
         WaitReason::Input => "its caller answers or posts results, or the time for that is over",
