@@ -27,7 +27,9 @@ async fn asked(api: &TestApi, run: RunId, attempt: &str, content: u8) -> RunAnsw
 fn execution_of(answer: RunAnswer) -> ExecutionId {
     match answer {
         RunAnswer::New { execution, .. } | RunAnswer::Known { execution, .. } => execution,
-        RunAnswer::Ended(_) | RunAnswer::DeadlinePassed | RunAnswer::TooMany(_) => panic!("{answer:?}"),
+        RunAnswer::Ended(_) | RunAnswer::DeadlinePassed | RunAnswer::TooMany(_) | RunAnswer::FileGone => {
+            panic!("{answer:?}")
+        }
     }
 }
 

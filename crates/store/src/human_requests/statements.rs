@@ -187,7 +187,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await?;
-        rows.into_iter().map(HumanRequest::try_from).collect()
+        Ok(rows)
     }
 
     /// The requests that pass `filter`, newest first.

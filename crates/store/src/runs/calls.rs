@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longhaul_domain::{ExecutionId, RunId, RunStatus, TenantId};
+use longhaul_domain::{ExecutionId, FileId, RunId, RunStatus, TenantId};
 use longhaul_telemetry::metrics;
 use sha2::{Digest, Sha256};
 use sqlx::PgExecutor;
@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     Store, StoreError,
     executions::submit::{NewExecution, insert_within},
+    files::attach,
 };
 
 /// Most recorded calls of a run.
@@ -78,6 +79,8 @@ pub enum RunAnswer {
     /// A recorded execution answers it, which may be under way. `is_new_to_attempt` is true the first time that the
     /// attempt is handed it.
     Known { execution: ExecutionId, occurrence: i32, is_new_to_attempt: bool },
+    /// An upload that the execution names is gone; nothing was stored.
+    FileGone,
     /// The run has ended; nothing was stored.
     Ended(RunStatus),
     /// The run's deadline has passed; nothing was stored.
@@ -137,6 +140,18 @@ impl Store {
         request: &RunRequest<'_>,
         execution: &NewExecution,
     ) -> Result<RunAnswer, StoreError> {
+        self.begin_run_call_with_files(request, (execution, &[])).await
+    }
+
+    /// As [`Self::begin_run_call`], with the uploads that the execution's messages name.
+    ///
+    /// # Errors
+    /// As those of [`Self::begin_run_call`].
+    pub async fn begin_run_call_with_files(
+        &self,
+        request: &RunRequest<'_>,
+        (execution, files): (&NewExecution, &[FileId]),
+    ) -> Result<RunAnswer, StoreError> {
         let row = request.row(execution.tenant_id);
         for _ in 0..TRIES {
             let left = match ask(&self.pool, &row, None).await? {
@@ -153,6 +168,10 @@ impl Store {
                 transaction.rollback().await?;
                 continue;
             };
+            if !attach(&mut transaction, (execution.tenant_id, execution.id, None), files).await? {
+                transaction.rollback().await?;
+                return Ok(RunAnswer::FileGone);
+            }
             transaction.commit().await?;
             self.clock.observe(stored.created_at);
             metrics::executions_submitted(1);
