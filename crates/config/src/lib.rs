@@ -32,6 +32,7 @@ mod telemetry;
 mod tools;
 mod units;
 mod webhooks;
+mod wires;
 mod worker;
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
@@ -64,6 +65,7 @@ pub use self::{
     telemetry::TelemetryConfig,
     tools::{AllowedAgents, FetchUrlConfig, McpConfig, RefusedServer, ToolsConfig, WebSearchBackend, WebSearchConfig},
     webhooks::WebhooksConfig,
+    wires::{WireModels, WiresConfig},
     worker::{QuarantineConfig, WorkerConfig},
 };
 
@@ -79,6 +81,7 @@ pub struct Config {
     pub sub_agents: SubAgentsConfig,
     pub memory: MemoryConfig,
     pub projects: ProjectsConfig,
+    pub wires: WiresConfig,
     pub webhooks: WebhooksConfig,
     pub email: EmailConfig,
     pub oidc: OidcConfig,
@@ -191,6 +194,7 @@ impl Config {
             sub_agents,
             memory,
             projects,
+            wires,
             webhooks,
             email,
             oidc,
@@ -214,6 +218,7 @@ impl Config {
         sub_agents.check(&mut rules);
         memory.check(&mut rules);
         projects.check(&mut rules);
+        wires.check(&mut rules);
         webhooks.check(&mut rules);
         email.check(&mut rules);
         oidc.check(&mut rules);
