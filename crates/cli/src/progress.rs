@@ -82,7 +82,7 @@ pub fn phase(event: &Event) -> &'static str {
 #[must_use]
 pub fn describe(event: &Event) -> String {
     if event.kind == "text" {
-        // What a model writes has lines of its own, and may be long.
+        // The text has lines of its own, and may be long.
         let (data, bytes) = (event.data(), event.data()["text"].as_str().map_or(0, str::len));
         return format!("text turn={} offset={} bytes={bytes}", data["turn"], data["offset"]);
     }

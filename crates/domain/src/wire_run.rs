@@ -36,6 +36,9 @@ pub struct WireRun {
     /// False if the run is erased when its answer was delivered.
     #[serde(default = "yes")]
     pub is_stored: bool,
+    /// Tools whose calls the caller runs; absent for one call of a model, whose calls all are the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of_caller: Option<Vec<String>>,
     /// Members of the request that the objects of its wire repeat.
     #[serde(default)]
     pub request: Value,
@@ -64,6 +67,19 @@ pub enum WireChoice {
     None,
     Required,
     Named(String),
+}
+
+impl Wire {
+    /// Its stored name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Responses => "responses",
+            Self::Chat => "chat",
+            Self::Messages => "messages",
+            Self::AgUi => "ag_ui",
+        }
+    }
 }
 
 impl WireChoice {

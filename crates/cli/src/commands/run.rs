@@ -43,7 +43,7 @@ pub struct RunArgs {
     /// Name of the run; the same name goes on with the same run
     #[arg(long, value_name = "KEY")]
     key: String,
-    /// Limits of the run: 5usd, max_model_calls=N, max_tokens=N; may be repeated. Each is a total
+    /// Limits of the run in dollars, model calls or tokens, as in the examples; may be repeated. Each is a total
     #[arg(long, value_name = "LIMIT", value_delimiter = ',', value_parser = limit)]
     budget: Vec<Limit>,
     /// Time at which a new run ends, such as 7d or "tomorrow 9:00"

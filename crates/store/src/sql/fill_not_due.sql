@@ -208,8 +208,8 @@ from generate_series(1, pg_temp.n()) g;
 
 -- Runs that are open, and that have ended; executions that are not stored and whose time is not over.
 insert into runs (id, tenant_id, key, status, created_at, opened_at, deadline_at, ended_at)
-select pg_temp.id(39 + kind.kind, g), pg_temp.id(0, 0), kind.kind || ' ' || g, kind.status, now(), now(), pg_temp.soon(),
-    case when kind.kind = 1 then now() end
+select pg_temp.id(39 + kind.kind, g), pg_temp.id(0, 0), kind.kind || ' ' || g, kind.status, now(), now(),
+    pg_temp.soon(), case when kind.kind = 1 then now() end
 from (values (0, 'open'), (1, 'finished')) as kind (kind, status), generate_series(1, pg_temp.n()) g;
 insert into unstored (execution_id, keep_until)
 select pg_temp.id(12, g), pg_temp.soon() from generate_series(1, pg_temp.n()) g;
