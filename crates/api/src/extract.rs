@@ -129,6 +129,11 @@ impl Params {
         limit.clamp(1, max)
     }
 
+    /// Takes parameters that are accepted and have no effect, however often they are given.
+    pub(crate) fn ignore(&mut self, names: &[&str]) {
+        self.pairs.retain(|(key, _)| !names.contains(&key.as_str()));
+    }
+
     pub(crate) fn violation(&mut self, name: &str, message: impl Into<String>) {
         self.violations.push(Violation::new(format!("/query/{name}"), message));
     }

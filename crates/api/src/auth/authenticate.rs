@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use axum::{
     extract::FromRequestParts,
-    http::{HeaderMap, header, request::Parts},
+    http::{HeaderMap, HeaderName, header, request::Parts},
 };
 use longhaul_domain::{ApiKeyId, TenantId};
 use longhaul_fairness::Share;
@@ -23,6 +23,9 @@ use crate::{
     state::ApiState,
 };
 
+/// Header in which Anthropic's clients send their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
 impl FromRequestParts<ApiState> for Principal {
     type Rejection = ApiError;
 
@@ -31,6 +34,9 @@ impl FromRequestParts<ApiState> for Principal {
         let age = if slot.is_some() { Age::Now } else { Age::Cached };
         let mut principal = if parts.headers.contains_key(header::AUTHORIZATION) {
             by_hash(state, hash_of(state, bearer(&parts.headers)?)?, age).await?
+        } else if let Some(key) = parts.headers.get(API_KEY) {
+            let key = key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+            by_hash(state, hash_of(state, key.trim())?, age).await?
         } else {
             of_session(parts, state, age).await?
         };

@@ -30,7 +30,7 @@ use crate::{
 
 /// Longest wait for memory, and for the body to arrive.
 const MEMORY_WAIT: Duration = Duration::from_secs(10);
-const BODY_WAIT: Duration = Duration::from_secs(120);
+pub(crate) const BODY_WAIT: Duration = Duration::from_secs(120);
 /// Memory is taken in steps of these bytes, as the body arrives.
 const MEMORY_STEP: u64 = 256 * 1_024;
 /// Least bytes of a body in each window, unless it ends: a slower client would hold memory for long.
@@ -106,7 +106,7 @@ pub(crate) async fn upload(
 }
 
 /// Length of the body; the limit if it is not stated.
-fn stated_length(headers: &HeaderMap) -> ApiResult<usize> {
+pub(crate) fn stated_length(headers: &HeaderMap) -> ApiResult<usize> {
     let stated = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     match stated {
         Some(length) if length > FilesConfig::FILE_BYTES => Err(too_large()),
@@ -116,7 +116,7 @@ fn stated_length(headers: &HeaderMap) -> ApiResult<usize> {
 }
 
 /// Reads a body of about `length` bytes. Its memory is held as it arrives, and given up to a tenant that holds less.
-async fn read(body: Body, length: usize, held: &mut Share<TenantId>) -> ApiResult<Bytes> {
+pub(crate) async fn read(body: Body, length: usize, held: &mut Share<TenantId>) -> ApiResult<Bytes> {
     let (mut body, mut bytes) = (body.into_data_stream(), Vec::with_capacity(length));
     let (mut covered, mut window) = (SMALL_BYTES, Window::new());
     held.set_idle();

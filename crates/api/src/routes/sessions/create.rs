@@ -91,17 +91,17 @@ pub(crate) async fn create(
 
 /// A session to begin, as its caller asked for it.
 #[derive(Debug)]
-pub(super) struct Beginning {
-    pub(super) agent: String,
-    pub(super) version: Option<i32>,
-    pub(super) on_busy: OnBusy,
-    pub(super) metadata: Value,
-    pub(super) budget: Option<BudgetSpec>,
-    pub(super) project_id: Option<String>,
+pub(crate) struct Beginning {
+    pub(crate) agent: String,
+    pub(crate) version: Option<i32>,
+    pub(crate) on_busy: OnBusy,
+    pub(crate) metadata: Value,
+    pub(crate) budget: Option<BudgetSpec>,
+    pub(crate) project_id: Option<String>,
 }
 
 /// Stores a session with the agent's version pinned. Returns its id, and false if the same request began it before.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     state: &ApiState,
     principal: &Principal,
     beginning: Beginning,

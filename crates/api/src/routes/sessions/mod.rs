@@ -41,7 +41,7 @@ impl FromRequestParts<ApiState> for SessionPath {
 }
 
 /// The caller's session of that id.
-async fn find(state: &ApiState, principal: &Principal, id: SessionId) -> ApiResult<Session> {
+pub(crate) async fn find(state: &ApiState, principal: &Principal, id: SessionId) -> ApiResult<Session> {
     let found = state.store.get_session(&principal.tenant().into(), id).await?;
     found.ok_or(ApiError::NotFound("session"))
 }
