@@ -1,0 +1,41 @@
+//! What the record of a run says to the wires.
+
+use longhaul_domain::{ExecutionId, ExecutionStatus, SessionId, wire_run::WireRun};
+use longhaul_store::{catalogue::definitions::AGENT_DEFINITION, tenants::scope::TenantScope, wires::WireRecord};
+
+use super::{
+    plan::Kind,
+    refused::{Answer, missing},
+};
+use crate::{auth::Principal, error::ApiError, state::ApiState};
+
+/// A run that came over a wire.
+#[derive(Debug, Clone)]
+pub(super) struct Recorded {
+    pub(super) run: WireRun,
+    pub(super) status: ExecutionStatus,
+    /// False if it is not stored, or was deleted.
+    pub(super) is_readable: bool,
+    pub(super) kind: Kind,
+    pub(super) session: Option<SessionId>,
+    pub(super) agent_key: String,
+    /// In seconds since 1970.
+    pub(super) created_at: i64,
+}
+
+/// # Errors
+/// The caller has no such run, or it came over another surface.
+pub(super) async fn recorded(state: &ApiState, principal: &Principal, id: ExecutionId) -> Answer<Recorded> {
+    let scope = TenantScope::from(principal.tenant());
+    let record = state.store.wire_record(&scope, id).await?.ok_or_else(missing)?;
+    let WireRecord { wire, definition_key, agent_key, session_id, created_at, status, is_unstored, .. } = record;
+    let run = WireRun::of(wire.as_ref()).map_err(|error| {
+        tracing::error!(error = %error, "a stored wire run cannot be read");
+        ApiError::Internal
+    })?;
+    let run = run.ok_or_else(missing)?;
+    let is_agent = definition_key == AGENT_DEFINITION && run.output_schema.is_none();
+    let kind = Kind { of_caller: run.of_caller.clone().map(|names| names.into_iter().collect()), is_agent };
+    let is_readable = run.is_stored && !is_unstored;
+    Ok(Recorded { run, status, is_readable, kind, session: session_id, agent_key, created_at: created_at.timestamp() })
+}
