@@ -31,9 +31,11 @@ use crate::{
 };
 
 /// Operations whose key is stored by the transaction of their effect, or whose repeat changes nothing by its nature.
-const OWN: [&str; 13] = [
+const OWN: [&str; 17] = [
     "/api/chat/{agent_id}",
     "/v1/agent-executions",
+    "/v1/agui/{agent}",
+    "/v1/chat/completions",
     "/v1/executions",
     "/v1/executions/batch",
     "/v1/executions/{id}/fork",
@@ -41,13 +43,22 @@ const OWN: [&str; 13] = [
     "/v1/files",
     "/v1/indexes/{name}/documents",
     "/v1/internal/agent-executions",
+    "/v1/messages",
     "/v1/projects",
+    "/v1/responses",
     "/v1/schedules",
     "/v1/sessions",
     "/v1/sessions/{id}/messages",
 ];
 /// Operations without keys: they read, or stream.
-const WITHOUT: [&str; 3] = ["/v1/indexes/{name}/search", "/v1/internal/agent-executions/stream", "/v1/memory/search"];
+const WITHOUT: [&str; 6] = [
+    "/v1/indexes/{name}/search",
+    "/v1/internal/agent-executions/stream",
+    "/v1/memory/search",
+    "/v1/messages/count_tokens",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
+];
 /// Members of answers that are shown once: path, member.
 const SECRETS: [(&str, &str); 4] = [
     ("/v1/keys", "key"),

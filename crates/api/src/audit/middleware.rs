@@ -20,7 +20,7 @@ use crate::{error::ApiError, middleware::RequestId, state::ApiState};
 const MAX_TARGET: usize = 200;
 
 /// Routes without rows: method and path.
-const EXCLUDED: [(&str, &str); 10] = [
+const EXCLUDED: [(&str, &str); 17] = [
     // Submits and messages: too frequent, and the execution or session holds their key and their events.
     ("POST", "/v1/executions"),
     ("POST", "/v1/executions/batch"),
@@ -28,6 +28,14 @@ const EXCLUDED: [(&str, &str); 10] = [
     ("POST", "/v1/sessions/{id}/messages"),
     ("POST", "/api/chat/{agent_id}"),
     ("POST", "/v1/agent-executions"),
+    // The same over the wires of other clients.
+    ("POST", "/v1/agui/{agent}"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/v1/responses"),
+    ("POST", "/v1/responses/compact"),
+    ("POST", "/v1/responses/input_tokens"),
     // Of the platform's backend, which has a service token and no key.
     ("POST", "/v1/internal/agent-executions"),
     ("POST", "/v1/internal/agent-executions/stream"),
@@ -36,6 +44,8 @@ const EXCLUDED: [(&str, &str); 10] = [
     ("POST", "/v1/memory/search"),
 ];
 
+/// Prefix of the wires' routes within a durable run.
+const IN_RUN: &str = "/runs/{run}/attempts/{attempt}";
 /// Route with a safe method that signs a person in, which changes an account.
 const SIGN_IN: &str = "/login/oidc/callback";
 
@@ -88,6 +98,7 @@ pub(crate) async fn around(State(state): State<ApiState>, mut request: Request, 
 }
 
 fn is_audited(method: &Method, route: &str) -> bool {
+    let route = route.strip_prefix(IN_RUN).unwrap_or(route);
     (!method.is_safe() || route == SIGN_IN) && !EXCLUDED.iter().any(|(of, path)| method == *of && route == *path)
 }
 

@@ -30,6 +30,21 @@ const OF_BODIES: [Known; 3] = [
 /// Error of operations with a JSON body.
 const OF_JSON: Known = (400, "malformed_json", "The body is not JSON");
 
+/// Errors of all operations of wires, each in the wire's own shape.
+const OF_WIRES: [(u16, &str); 9] = [
+    (400, "The request is invalid, or asks for something that is not supported"),
+    (401, "The request has no API key, or one that is unknown, revoked or expired"),
+    (403, "The API key lacks a scope, or policy denies the request"),
+    (404, "There is no such model, response or path"),
+    (409, "The state forbids it now; repeat it later or another request"),
+    (429, "A limit is reached; try again later"),
+    (500, "The run failed, or the server"),
+    (503, "The server cannot answer now; try again after `Retry-After`"),
+    (529, "The same, as Anthropic says it"),
+];
+/// Errors of operations of wires with a body.
+const OF_WIRE_BODIES: [(u16, &str); 1] = [(413, "The body exceeds its size limit")];
+
 /// Errors of operations with an `Idempotency-Key`.
 pub(super) const REUSED: &str = "idempotency_key_reused";
 pub(super) const IN_USE: &str = "idempotency_key_in_use";
@@ -116,6 +131,18 @@ pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
             let errors = responses.iter_mut().filter(|(status, _)| status.as_str() >= "400");
             for (_, response) in errors {
                 response["content"] = json!({ "application/json": { "schema": reference("AgentExecutionError") } });
+            }
+        }
+        Family::Wire => {
+            if let Some(content) =
+                responses.get_mut("200").and_then(|answer| answer.pointer_mut("/content/application~1json"))
+            {
+                content["schema"] = reference("WireAnswer");
+            }
+            let of_body = OF_WIRE_BODIES.into_iter().filter(|_| operation.has_body);
+            for (status, description) in OF_WIRES.into_iter().chain(of_body) {
+                let content = json!({ "application/json": { "schema": reference("WireError") } });
+                responses.insert(status.to_string(), json!({ "description": description, "content": content }));
             }
         }
         Family::Probe => {}

@@ -54,7 +54,7 @@ pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
             }
             (Family::Api, "401") => names.push("WWW-Authenticate"),
             (Family::Api, "429" | "503") => names.push("Retry-After"),
-            (Family::Api | Family::Contract | Family::Probe, _) => {}
+            (Family::Api | Family::Contract | Family::Wire | Family::Probe, _) => {}
         }
         let own = OF_SINGLE
             .iter()

@@ -54,6 +54,7 @@ use crate::{
         (name = "indexes", description = "Documents that agents search"),
         (name = "limits", description = "Concurrency limits"),
         (name = "quarantine", description = "Executions that killed their workers"),
+        (name = "wires", description = "The APIs of OpenAI and Anthropic, over agents, definitions and models"),
         (name = "agent executions", description = "The agent-execution contract"),
         (name = "keys", description = "API keys and accounts, and the log of what they changed"),
         (name = "operation", description = "The platform, model endpoints and the health of this process"),
@@ -62,6 +63,43 @@ use crate::{
 struct Base;
 
 const API_KEY: &str = "api_key";
+
+/// The body of a request over a wire of another client, whose own documents describe it in full.
+fn wire_body() -> Value {
+    json!({
+        "type": "object",
+        "description": "A request as its wire describes it; docs/reference/wires.md says what is honoured.",
+        "properties": {
+            "model": {
+                "type": "string",
+                "description": "`agent:<key>`, `definition:<key>`, an alias, or `<provider>/<name>`",
+            },
+        },
+        "additionalProperties": true,
+    })
+}
+
+/// An error over a wire of another client: OpenAI's, or Anthropic's with `type` and `request_id`.
+fn wire_error() -> Value {
+    json!({
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "type": { "const": "error" },
+            "request_id": { "type": ["string", "null"] },
+            "error": {
+                "type": "object",
+                "required": ["message", "type"],
+                "properties": {
+                    "message": { "type": "string" },
+                    "type": { "type": "string" },
+                    "param": { "type": ["string", "null"] },
+                    "code": { "type": ["string", "null"] },
+                },
+            },
+        },
+    })
+}
 
 /// Completes the document of the routes. Schemas of answers come from utoipa, those of request bodies from schemars,
 /// because they also validate (docs/design/api.md).
@@ -90,6 +128,16 @@ pub(crate) fn complete(mut document: utoipa::openapi::OpenApi) -> Value {
         known.extend(bodies::requests());
         known.extend(bodies::answers());
         known.extend(contract::requests());
+        known.insert("WireBody".into(), wire_body());
+        known.insert(
+            "WireAnswer".into(),
+            json!({
+                "type": "object",
+                "description": "An answer as its wire describes it",
+                "additionalProperties": true,
+            }),
+        );
+        known.insert("WireError".into(), wire_error());
         known.insert("Bytes".into(), json!({ "type": "string", "format": "binary" }));
     }
     document["components"]["headers"] = headers::components();

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::wire;
+
 /// The responses of an operation by their status.
 pub(super) type Responses = Map<String, Value>;
 
@@ -23,13 +25,17 @@ pub(super) enum Family {
     Api,
     /// Errors of the agent-execution contract.
     Contract,
+    /// Errors in the shape of a wire of other clients.
+    Wire,
     /// Probes of the process: no errors.
     Probe,
 }
 
 impl Family {
     pub(super) fn of(path: &str) -> Self {
-        if path.starts_with("/v1/internal/") || path.starts_with("/v1/agent-executions") {
+        if wire::PATHS.iter().any(|prefix| path.starts_with(prefix)) {
+            Self::Wire
+        } else if path.starts_with("/v1/internal/") || path.starts_with("/v1/agent-executions") {
             Self::Contract
         } else if path.starts_with("/v1/") || path.starts_with("/api/") {
             Self::Api

@@ -57,6 +57,11 @@ parameters! {
         query::<bool>("all_tenants", "Of all tenants; needs the scope `admin`"),
     ];
     SubmitKey => [header("Idempotency-Key", "The same key gives the same execution")];
+    InRunHeaders => [
+        header("Longhaul-Run", "Key of the durable run that the request belongs to"),
+        header("Longhaul-Attempt", "Id of this start of the program; required with a run"),
+        header("Longhaul-Step", "Name of the call, in place of its content"),
+    ];
     Wait => [header(
         "Prefer",
         "`wait=N` holds the answer until the execution is over, at most 60 s; with `return=minimal` the body is \
