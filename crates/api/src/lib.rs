@@ -18,6 +18,7 @@ mod kept_answers;
 mod key_cache;
 mod key_uses;
 mod keyed_answer;
+mod known_models;
 mod middleware;
 mod oidc_session;
 mod openapi;
@@ -39,6 +40,7 @@ mod session_watch;
 mod state;
 mod traceparent;
 mod unread_body;
+mod wire;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +50,7 @@ use state::ApiState;
 
 pub use longhaul_oidc::Provider as OidcProvider;
 pub use longhaul_page::PageOptions;
-pub use options::ApiOptions;
+pub use options::{ApiOptions, WireOptions};
 pub use problem::{Problem, Violation};
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::ApiDeps;

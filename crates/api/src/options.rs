@@ -1,7 +1,10 @@
 //! Settings of the API.
 
-use longhaul_config::McpConfig;
+use std::collections::BTreeMap;
+
+use longhaul_config::{McpConfig, WireModels};
 use longhaul_page::PageOptions;
+use longhaul_sdk::spec::ModelSpec;
 
 use crate::routes::contract::options::ContractOptions;
 
@@ -39,6 +42,27 @@ pub struct ApiOptions {
     pub authors_submit: bool,
     /// Executions that one worker runs at a time.
     pub worker_concurrency: u64,
+    pub wires: WireOptions,
+}
+
+/// Settings of the wires of other clients.
+#[derive(Debug, Clone, Default)]
+pub struct WireOptions {
+    /// Models that requests may call by themselves, beside agents and definitions.
+    pub models: WireModels,
+    /// Models by the names that requests give them.
+    pub aliases: BTreeMap<String, ModelSpec>,
+}
+
+impl WireOptions {
+    /// True if requests may call the model of that name by itself.
+    pub(crate) fn allows(&self, name: &str) -> bool {
+        match self.models {
+            WireModels::All => true,
+            WireModels::Aliases => self.aliases.contains_key(name),
+            WireModels::None => false,
+        }
+    }
 }
 
 impl Default for ApiOptions {
@@ -61,6 +85,7 @@ impl Default for ApiOptions {
             max_running_projects: 10,
             authors_submit: false,
             worker_concurrency: 1_000,
+            wires: WireOptions::default(),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
         schedules, sessions, skills, usage, webhooks, whoami, workers,
     },
     state::ApiState,
-    unread_body,
+    unread_body, wire,
 };
 
 pub(crate) fn described() -> OpenApiRouter<ApiState> {
@@ -88,6 +88,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(webhooks::redeliver::test))
         .merge(project_routes())
         .merge(platform_routes())
+        .merge(wire::routes())
 }
 
 fn project_routes() -> OpenApiRouter<ApiState> {
@@ -173,7 +174,11 @@ pub(crate) fn router(state: ApiState) -> Router {
     let (router, _) = described().split_for_parts();
     let provider = state.oidc.as_ref().map(|provider| provider.label().to_owned());
     let page = PageOptions { provider, ..state.options.page.clone() };
+    let (in_run, _) = wire::routes().split_for_parts();
     let api = router
+        // The name of a model may hold a slash.
+        .route("/v1/models/{provider}/{*id}", get(wire::model_with_slash))
+        .nest("/runs/{run}/attempts/{attempt}", in_run)
         .route("/v1/internal/agent-executions/", get(contract::internal::no_id))
         .route("/health", get(contract::internal::health))
         .route("/openapi.json", get(docs::openapi_json))
@@ -192,6 +197,7 @@ pub(crate) fn router(state: ApiState) -> Router {
         .layer(axum_middleware::from_fn_with_state(state.clone(), kept_answers::around))
         .layer(axum_middleware::from_fn_with_state(state.clone(), audit::around))
         .layer(axum_middleware::from_fn_with_state(state.clone(), contract::guard::around))
+        .layer(axum_middleware::from_fn(wire::around))
         .layer(axum_middleware::from_fn(middleware::around))
         .layer(axum_middleware::from_fn(unread_body::drain))
         .with_state(state);

@@ -22,12 +22,16 @@ use crate::{
     fleet_watch::FleetWatch,
     key_cache::KeyCache,
     key_uses::KeyUses,
+    known_models::{KnownOffers, KnownRuns},
     options::ApiOptions,
     platform_health::PlatformHealth,
     reads::Reads,
     routes::contract::{engine::Engine, options::ContractOptions},
     session_watch::SessionWatch,
 };
+
+/// Durable runs whose ids a process remembers.
+const MAX_KNOWN_RUNS: usize = 10_000;
 
 pub struct ApiDeps {
     pub store: Store,
@@ -82,6 +86,8 @@ pub(crate) struct Shared {
     _fleet: FleetWatch,
     _health: Option<PlatformHealth>,
     pub(crate) reads: Reads,
+    pub(crate) wire_offers: KnownOffers,
+    pub(crate) wire_runs: KnownRuns,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -123,6 +129,8 @@ impl ApiState {
                 .inspect_err(|error| tracing::error!(error = %error, "no client of Slack can be made"))
                 .ok(),
             reads: Reads::new(store.options().max_connections),
+            wire_offers: KnownOffers::default(),
+            wire_runs: KnownRuns::new(MAX_KNOWN_RUNS),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),

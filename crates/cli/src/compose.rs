@@ -3,7 +3,9 @@
 use std::{future::Future, time::Duration};
 
 use anyhow::Context as _;
-use longhaul_api::{ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, OidcProvider, PageOptions};
+use longhaul_api::{
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, OidcProvider, PageOptions, WireOptions,
+};
 use longhaul_config::{Config, WebSearchBackend};
 use longhaul_files::Files;
 use longhaul_guards::sealing::Sealer;
@@ -88,6 +90,7 @@ pub async fn serve_api(
             max_running_projects: config.projects.max_running,
             authors_submit: config.approvals.authors,
             worker_concurrency: config.worker.concurrency as u64,
+            wires: WireOptions { models: config.wires.models, aliases: config.wires.aliases.clone() },
             page: PageOptions { trace_url: config.telemetry.trace_url.clone(), ..options.page },
             ..options
         },
