@@ -77,6 +77,8 @@ mod verify;
 #[cfg(test)]
 mod webhooks;
 #[cfg(test)]
+mod wires;
+#[cfg(test)]
 mod worker;
 #[cfg(all(test, target_os = "linux"))]
 mod workspaces;

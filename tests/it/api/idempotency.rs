@@ -20,9 +20,26 @@ use crate::support::{
 };
 
 /// Operations without keys: searches, and a stream that is not resumed.
-const WITHOUT: [&str; 3] = ["/v1/indexes/{name}/search", "/v1/internal/agent-executions/stream", "/v1/memory/search"];
-/// Operations that wait for a worker: sessions/chat.rs, contract/doors.rs and contract/kit.rs.
-const ELSEWHERE: [&str; 3] = ["/api/chat/{agent_id}", "/v1/agent-executions", "/v1/internal/agent-executions"];
+const WITHOUT: [&str; 6] = [
+    "/v1/indexes/{name}/search",
+    "/v1/internal/agent-executions/stream",
+    "/v1/memory/search",
+    "/v1/messages/count_tokens",
+    "/v1/responses/compact",
+    "/v1/responses/input_tokens",
+];
+/// Operations that wait for a worker: sessions/chat.rs, contract/doors.rs, contract/kit.rs and wires/refusals.rs. And
+/// one that stops a run of those.
+const ELSEWHERE: [&str; 8] = [
+    "/api/chat/{agent_id}",
+    "/v1/agent-executions",
+    "/v1/agui/{agent}",
+    "/v1/chat/completions",
+    "/v1/internal/agent-executions",
+    "/v1/messages",
+    "/v1/responses",
+    "/v1/responses/{id}/cancel",
+];
 
 /// Operations that are the same for the same bytes, under any key.
 const NATURAL: [&str; 2] = ["/v1/files", "/v1/indexes/{name}/documents"];
