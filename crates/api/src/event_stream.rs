@@ -56,14 +56,20 @@ pub(crate) enum Frame {
 pub(crate) struct Subscription {
     frames: mpsc::Receiver<Frame>,
     slot: Share<TenantId>,
+    /// True if another tenant took the slot.
+    is_evicted: bool,
 }
 
 impl Subscription {
     /// The next frame; `None` if this reader was too slow, another tenant took its slot, or the process shuts down.
+    /// Cancelling it loses no frame.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
         tokio::select! {
             frame = self.frames.recv() => frame,
-            () = self.slot.asked_back() => None,
+            () = self.slot.asked_back() => {
+                self.is_evicted = true;
+                None
+            }
         }
     }
 }
@@ -131,12 +137,21 @@ impl EventStreams {
         self.slots.take_over(tenant).ok_or(ApiError::TooManyStreams)
     }
 
+    /// Goes on after event `after` with a stream without text whose reader was too slow. Returns false if its slot is
+    /// gone, or the process shuts down.
+    pub(crate) async fn go_on(&self, stream: &mut Subscription, execution: ExecutionId, after: i32) -> bool {
+        let (frames, receiver) = mpsc::channel(MAX_BEHIND);
+        stream.frames = receiver;
+        let again = Stream { cursor: Cursor { execution, after }, has_text: false, frames };
+        !stream.is_evicted && self.subscribes.send(again).await.is_ok()
+    }
+
     async fn follow(&self, tenant: TenantId, cursor: Cursor, has_text: bool) -> ApiResult<Subscription> {
         let slot = self.slots.take_over(tenant).ok_or(ApiError::TooManyStreams)?;
         let (frames, receiver) = mpsc::channel(if has_text { MAX_BEHIND_WITH_TEXT } else { MAX_BEHIND });
         let stream = Stream { cursor, has_text, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
-        Ok(Subscription { frames: receiver, slot })
+        Ok(Subscription { frames: receiver, slot, is_evicted: false })
     }
 
     /// Waits until the execution is over or `limit` has passed.

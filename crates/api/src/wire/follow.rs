@@ -13,7 +13,7 @@ use axum::{
 use bytes::Bytes;
 use futures::stream;
 use longhaul_wire::{Fault, FaultKind, Frame, Moment};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::Instant;
 
 use super::{
     delivery::{Delivery, Unstored},
@@ -109,8 +109,8 @@ impl Telling {
             return Ok(());
         }
         let until = Instant::now() + HEAD_WAIT;
-        while let Ok(next) = timeout_at(until, self.following.moments.next()).await {
-            let Next::Moment(moment, at) = next? else { return Err(gone()) };
+        while let Some(next) = self.following.moments.next_until(until).await? {
+            let Next::Moment(moment, at) = next else { return Err(gone()) };
             self.take(&moment, at);
             match self.following.render.failure() {
                 Some(fault) => return Err(fault.into()),
@@ -167,11 +167,11 @@ impl Telling {
                 State::Ended => return None,
             }
             if self.state == State::Going {
-                match timeout(KEEP_ALIVE, self.following.moments.next()).await {
-                    Err(_) => return Some(Ok(Bytes::from_static(b": keep-alive\n\n"))),
-                    Ok(Ok(Next::Moment(moment, at))) => self.take(&moment, at),
-                    Ok(Ok(Next::Gone)) => self.state = State::Breaking,
-                    Ok(Err(error)) => {
+                match self.following.moments.next_until(Instant::now() + KEEP_ALIVE).await {
+                    Ok(None) => return Some(Ok(Bytes::from_static(b": keep-alive\n\n"))),
+                    Ok(Some(Next::Moment(moment, at))) => self.take(&moment, at),
+                    Ok(Some(Next::Gone)) => self.state = State::Breaking,
+                    Err(error) => {
                         tracing::warn!(error = ?error, "the record of a run cannot be read");
                         self.state = State::Breaking;
                     }

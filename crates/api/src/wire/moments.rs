@@ -17,7 +17,7 @@ use longhaul_store::{
 };
 use longhaul_wire::{End, Moment, Reply, ReplyCall, Runner, Tokens, Wanted, WantedKind};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep_until};
 
 use super::{ids::call_id, waits::Waits};
 use crate::{
@@ -52,7 +52,7 @@ pub(super) struct Source {
 pub(super) enum Next {
     /// With its time, in seconds since 1970.
     Moment(Moment, i64),
-    /// The process stops, the reader was too slow, or the run is gone: nothing can be said about its end.
+    /// The process stops, its slot was taken, or the run is gone: nothing can be said about its end.
     Gone,
 }
 
@@ -60,7 +60,8 @@ pub(super) enum Next {
 pub(super) struct Moments {
     reader: Reader,
     subscription: Subscription,
-    shutdown: CancellationToken,
+    /// Number of the last event that was read.
+    last: i32,
     is_over: bool,
 }
 
@@ -69,8 +70,7 @@ impl Moments {
     /// The process has no slot for another stream.
     pub(super) async fn open(state: &ApiState, source: Source) -> ApiResult<Self> {
         let subscription = state.event_streams.subscribe(source.tenant, source.execution, 0).await?;
-        let shutdown = state.shutdown.clone();
-        Ok(Self { reader: Reader::new(state, source), subscription, shutdown, is_over: false })
+        Ok(Self { reader: Reader::new(state, source), subscription, last: 0, is_over: false })
     }
 
     /// The next moment. After [`Moment::Waits`] and [`Moment::Over`] the answer is complete.
@@ -78,25 +78,48 @@ impl Moments {
     /// # Errors
     /// The record cannot be read.
     pub(super) async fn next(&mut self) -> ApiResult<Next> {
+        Ok(self.step(None).await?.unwrap_or(Next::Gone))
+    }
+
+    /// As [`Self::next`]; `None` if nothing happens until then.
+    ///
+    /// # Errors
+    /// As those of [`Self::next`].
+    pub(super) async fn next_until(&mut self, until: Instant) -> ApiResult<Option<Next>> {
+        self.step(Some(until)).await
+    }
+
+    /// Only the wait for events has a limit: a timeout around the reads would drop events that are half told.
+    async fn step(&mut self, until: Option<Instant>) -> ApiResult<Option<Next>> {
         loop {
             if let Some((moment, at)) = self.reader.ready.pop_front() {
-                return Ok(Next::Moment(moment, at));
+                return Ok(Some(Next::Moment(moment, at)));
             }
             if self.is_over {
-                return Ok(Next::Gone);
+                return Ok(Some(Next::Gone));
             }
+            let state = self.reader.state.clone();
             let frame = tokio::select! {
                 frame = self.subscription.next() => frame,
-                () = self.shutdown.cancelled() => None,
+                () = state.shutdown.cancelled() => return Ok(Some(Next::Gone)),
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => return Ok(None),
             };
             match frame {
-                None => return Ok(Next::Gone),
+                // A reader of a long record is slower than the follower of all streams, and goes on where it was.
+                None => {
+                    let (execution, last) = (self.reader.source.execution, self.last);
+                    if !state.event_streams.go_on(&mut self.subscription, execution, last).await {
+                        return Ok(Some(Next::Gone));
+                    }
+                }
                 Some(Frame::Events(events)) => {
                     for event in events {
                         self.reader.push(&event).await?;
+                        self.last = event.seq;
                     }
                 }
-                Some(Frame::Resync { .. } | Frame::Text(_)) => {}
+                Some(Frame::Resync { last }) => self.last = last,
+                Some(Frame::Text(_)) => {}
                 Some(Frame::Over) => {
                     self.is_over = true;
                     self.reader.end().await?;
