@@ -116,6 +116,15 @@ impl Place {
         Ok(Self { run: run.id, of, content })
     }
 
+    /// The same place in the run that its key names now: the one that this process knew was pruned or erased.
+    ///
+    /// # Errors
+    /// As those of [`Self::find`].
+    pub(super) async fn anew(self, state: &ApiState, principal: &Principal) -> Answer<Self> {
+        state.wire_runs.remove(&(principal.tenant(), self.of.key.clone()));
+        Self::find(state, principal, self.of, self.content).await
+    }
+
     pub(super) fn request(&self) -> RunRequest<'_> {
         RunRequest {
             run: self.run,

@@ -2,7 +2,7 @@
 //! run.
 
 use longhaul_domain::ExecutionId;
-use longhaul_store::{executions::submit::Submitted, runs::RunAnswer};
+use longhaul_store::{StoreError, executions::submit::Submitted, runs::RunAnswer};
 use longhaul_wire::{Fault, FaultKind, content::content_hash};
 use sha2::{Digest, Sha256};
 
@@ -131,14 +131,25 @@ pub(super) async fn alone(state: &ApiState, principal: &Principal, plan: Plan) -
 }
 
 /// Finds the answer in its durable run, or stores its run there.
-async fn within(state: &ApiState, principal: &Principal, plan: Plan, place: Place) -> Answer<Started> {
-    let Plan { execution, files, kind, .. } = plan;
-    let (id, occurrence) = match state.store.begin_run_call_with_files(&place.request(), (&execution, &files)).await? {
-        RunAnswer::New { execution: id, occurrence } => {
+async fn within(state: &ApiState, principal: &Principal, plan: Plan, mut place: Place) -> Answer<Started> {
+    let Plan { execution, files, kind, is_stored } = plan;
+    let mut answer = state.store.begin_run_call_with_files(&place.request(), (&execution, &files)).await;
+    if matches!(answer, Err(StoreError::NotFound(_))) {
+        place = place.anew(state, principal).await?;
+        answer = state.store.begin_run_call_with_files(&place.request(), (&execution, &files)).await;
+    }
+    if !is_stored && !matches!(answer, Ok(RunAnswer::New { .. })) {
+        // This execution was not made, so that its mark is of nothing.
+        state.store.let_go_unstored(&[execution.id]).await?;
+    }
+    let (id, occurrence, created_at) = match answer? {
+        RunAnswer::New { execution: id, occurrence, created_at } => {
             state.publisher.wake(&execution.queue, id);
-            (id, occurrence)
+            (id, occurrence, created_at.timestamp())
         }
-        RunAnswer::Known { execution: id, occurrence, .. } => (id, occurrence),
+        RunAnswer::Known { execution: id, occurrence, .. } => {
+            (id, occurrence, recorded(state, principal, id).await?.created_at)
+        }
         RunAnswer::Ended(status) => {
             let message = format!(
                 "the run `{}` is {}; start it again with `longhaul run --key …`, or take another key",
@@ -160,12 +171,12 @@ async fn within(state: &ApiState, principal: &Principal, plan: Plan, place: Plac
             return Err(Fault { kind: FaultKind::Conflict, message, param: None, code: Some("run_full".into()) }.into());
         }
     };
-    let created_at = recorded(state, principal, id).await?.created_at;
     let delivery = Some(Delivery::new(state.store.clone(), place, occurrence));
     Ok(Started { execution: id, leg: 0, after: 0, created_at, kind, delivery })
 }
 
-/// Content of a request within a durable run: the same one is the same call.
+/// Content of a request within a durable run: the same one is the same call. A restarted program is handed the same
+/// response, so that the id of the one that it follows is the same, too.
 fn content(request: &Request) -> [u8; 32] {
     let hash = Sha256::new().chain_update(content_hash(&request.asked)).chain_update(request.wire.as_str());
     hash.chain_update(request.follows.as_deref().unwrap_or_default()).finalize().into()

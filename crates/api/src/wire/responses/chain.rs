@@ -85,6 +85,10 @@ pub(super) async fn begin_after(
 ) -> Answer<Started> {
     let found = match before {
         Before::Nothing => return fresh(state, principal, request, in_run).await,
+        Before::Session(_) if in_run.is_some() => {
+            let message = "is not for requests within a durable run: send `previous_response_id`, or all messages";
+            return Err(Fault::unsupported("conversation", message).into());
+        }
         Before::Session(session) => return send(state, principal, request, session, OnBusy::Enqueue).await,
         Before::Response(found) => found,
     };
@@ -93,7 +97,7 @@ pub(super) async fn begin_after(
         return Err(fault.into());
     }
     let is_of_agent = matches!(&request.asked.model, ModelName::Agent { key, .. } if *key == found.record.agent_key);
-    // In a durable run the answer may be recorded: its messages are its own.
+    // A session would answer a repeated request anew; within a durable run it is the same one.
     let has_session = is_of_agent && request.is_stored && found.record.run.is_stored && in_run.is_none();
     if let Some(session) = found.record.session.filter(|_| has_session)
         && state.store.is_last_of_session(session, found.execution).await?

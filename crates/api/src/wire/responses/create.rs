@@ -113,11 +113,13 @@ pub(super) async fn begin(
         (Some(resumed), _) => continued(state, principal, resumed).await?,
         (None, before) => begin_after(state, principal, (request, in_run), before).await?,
     };
+    // A durable run hands its answers to later attempts.
+    let is_let_go = !is_stored && started.delivery.is_none();
+    let unstored = is_let_go.then(|| Unstored::new(state.store.clone(), started.execution));
     let moments = started.moments(state, principal, false).await?;
     let Started { execution, leg, created_at, kind, delivery, .. } = started;
     let header = kept.header(&response_id(execution, leg)?, created_at, kind.of_caller.is_none());
     let render: Box<dyn Render> = Box::new(Responses(Stream::new(header)));
-    let unstored = (!is_stored).then(|| Unstored::new(state.store.clone(), execution));
     Ok(Following { moments, render, delivery, _unstored: unstored })
 }
 
