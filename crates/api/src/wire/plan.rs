@@ -13,7 +13,7 @@ use longhaul_store::executions::{
     planned::Pinned,
     submit::{Idempotency, NewExecution},
 };
-use longhaul_wire::{Asked, Choice, Fault, Format, FunctionTool, Item, ModelName, Sampling};
+use longhaul_wire::{Asked, Choice, Fault, FaultKind, Format, FunctionTool, Item, ModelName, Sampling};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -40,6 +40,9 @@ const CALL_DEADLINE: Duration = Duration::from_secs(24 * 3_600);
 const UNSTORED: Duration = MAX_DEADLINE;
 /// Characters of a message that an agent's input repeats, for lists and people: the messages hold it in full.
 const PREVIEW: usize = 2_000;
+
+/// Most bytes of a request as its run stores it, without files. Each attempt reads them, and each look at the answer.
+const MAX_STORED_BYTES: usize = 8 * 1024 * 1024;
 
 /// A request, and what its wire adds.
 pub(super) struct Request {
@@ -196,10 +199,8 @@ async fn execution(
     let wire = serde_json::to_value(run).map_err(|_| ApiError::Internal)?;
     let overrides = AgentOverrides { wire: Some(wire), ..overrides };
     let overrides = serde_json::to_string(&overrides).map_err(|_| ApiError::Internal)?;
-    // What Postgres cannot store as JSON.
-    if overrides.contains("\\u0000") {
-        return Err(Fault::invalid("input", "contains the character U+0000, which cannot be stored").into());
-    }
+    check_size(overrides.len())?;
+    let overrides = storable(overrides);
     let serve_key = state.catalog.wire_serve_key(runnable).await?;
     let pinned = Pinned { serve_key, ..runnable.pinned.clone() };
     let id = state.store.new_execution_id().await?;
@@ -219,6 +220,36 @@ async fn execution(
         overrides: Some(overrides),
         ..NewExecution::of(id, principal.tenant(), pinned, input.to_string())
     })
+}
+
+/// Refuses a request of that many stored bytes if they are more than [`MAX_STORED_BYTES`].
+pub(super) fn check_size(bytes: usize) -> Answer<()> {
+    if bytes <= MAX_STORED_BYTES {
+        return Ok(());
+    }
+    let message = format!(
+        "The conversation, tools and settings of the request have {bytes} bytes as they are stored; the most is \
+         {MAX_STORED_BYTES}. Send less of the conversation, or continue it with `previous_response_id`."
+    );
+    Err(Fault { kind: FaultKind::TooLarge, message, param: None, code: Some("request_too_large".into()) }.into())
+}
+
+/// JSON that Postgres can read: a NUL of an earlier reply is U+FFFD, as in the events of its text. Requests have none.
+fn storable(json: String) -> String {
+    if !json.contains("\\u0000") {
+        return json;
+    }
+    let mut stored = String::with_capacity(json.len());
+    let mut rest = json.as_str();
+    while let Some((before, escape)) = rest.find('\\').and_then(|at| rest.split_at_checked(at)) {
+        let length = if escape.starts_with("\\u") { 6 } else { 2 };
+        let (escape, after) = escape.split_at_checked(length).unwrap_or((escape, ""));
+        stored.push_str(before);
+        stored.push_str(if escape == "\\u0000" { "\\ufffd" } else { escape });
+        rest = after;
+    }
+    stored.push_str(rest);
+    stored
 }
 
 /// An agent or definition that does not exist is a model that does not exist.
@@ -327,4 +358,19 @@ fn preview(messages: &[Message]) -> String {
     let text = last.or(messages.last()).map(Message::text).unwrap_or_default();
     let cut: String = text.chars().take(PREVIEW).collect();
     if cut.trim().is_empty() { "…".to_owned() } else { cut }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_real_nuls_are_replaced() {
+        for (text, stored) in
+            [("a\0b", "a\u{fffd}b"), ("\\u0000", "\\u0000"), ("\\\0", "\\\u{fffd}"), ("\0\"é", "\u{fffd}\"é")]
+        {
+            let json = storable(json!({ "t": text }).to_string());
+            assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), json!({ "t": stored }), "{json}");
+        }
+    }
 }
