@@ -8,12 +8,13 @@ use longhaul_store::{
     tenants::api_keys::Scope,
     wires::Leg,
 };
-use longhaul_wire::{Fault, Item};
+use longhaul_wire::{Fault, Item, Part};
 use serde_json::Value;
 
 use super::{
     ids::{approval_of, request_of},
     parts::Parts,
+    plan::check_size,
     refused::{Answer, Refused},
 };
 use crate::{
@@ -29,7 +30,7 @@ const MAX_ROUNDS: usize = 3;
 /// What the end of a conversation brings.
 #[derive(Debug, PartialEq)]
 enum Brought<'a> {
-    Result { text: &'a str, is_error: bool },
+    Result { text: &'a str, is_error: bool, has_files: bool },
     Decision { approve: bool, reason: Option<&'a str> },
 }
 
@@ -55,7 +56,7 @@ pub(super) async fn resume(
     if brought.is_empty() {
         return Ok(None);
     }
-    let added = added_text(items);
+    let added = Added::of(items);
     let ids: Vec<HumanRequestId> = brought.keys().copied().collect();
     for _ in 0..MAX_ROUNDS {
         let mut found = state.store.requests_by_id(principal.tenant(), &ids).await?;
@@ -64,17 +65,19 @@ pub(super) async fn resume(
         if found.iter().any(|request| request.execution_id != execution) {
             return Err(Fault::invalid("input", "has results for calls of several responses; send them apart").into());
         }
+        let waiting = found.iter().filter(|request| view::state(request) == RequestState::Waiting);
+        let waiting: Vec<_> = waiting.filter_map(|request| Some((request, brought.get(&request.id)?))).collect();
+        if waiting.is_empty() {
+            return repeated(state, execution, &found).await;
+        }
+        let last = waiting.iter().rposition(|(_, brought)| matches!(brought, Brought::Result { .. }));
+        added.check(last.is_some())?;
         let mut fresh = Vec::new();
-        for request in found.iter().filter(|request| view::state(request) == RequestState::Waiting) {
-            if let Some(brought) = brought.get(&request.id) {
-                fresh.push((request.id, decision(state, principal, request, (brought, &added)).await?));
-            }
+        for (nth, (request, brought)) in waiting.into_iter().enumerate() {
+            let added = if last == Some(nth) { added.text.as_str() } else { "" };
+            fresh.push((request.id, decision(state, principal, request, (brought, added)).await?));
         }
-        if fresh.is_empty() {
-            // A repetition of a request whose answer was lost.
-            let leg = state.store.legs(execution).await?.pop();
-            return Ok(leg.filter(|_| found.iter().all(is_answered)).map(|leg| Resumed { execution, leg }));
-        }
+        check_size(request.to_string().len())?;
         let decisions: Vec<_> = fresh.iter().map(|(id, decision)| (*id, decision)).collect();
         let decided = state.store.decide_requests_in_leg(principal.tenant(), &decisions, request.clone()).await?;
         if let Some((Decided { execution_id, runnable_in }, leg)) = decided {
@@ -83,6 +86,18 @@ pub(super) async fn resume(
         }
     }
     Err(ApiError::Unavailable.into())
+}
+
+/// The leg of a request that is repeated because its answer was lost: the first one that began when all of it was
+/// decided. `None` if something of it was never decided, or over another surface.
+async fn repeated(state: &ApiState, execution: ExecutionId, found: &[HumanRequest]) -> Answer<Option<Resumed>> {
+    if !found.iter().all(is_answered) {
+        return Ok(None);
+    }
+    let decided = found.iter().filter_map(|request| request.decided_at).max();
+    let legs = state.store.legs(execution).await?;
+    let leg = legs.into_iter().find(|leg| decided.is_none_or(|at| at <= leg.created_at));
+    Ok(leg.map(|leg| Resumed { execution, leg }))
 }
 
 fn is_answered(request: &HumanRequest) -> bool {
@@ -101,8 +116,9 @@ fn is_answered(request: &HumanRequest) -> bool {
 fn brought(items: &[Item]) -> HashMap<HumanRequestId, Brought<'_>> {
     let after = items.iter().rposition(|item| matches!(item, Item::Assistant { .. })).map_or(0, |at| at + 1);
     let all = items.iter().skip(after).filter_map(|item| match item {
-        Item::Result { call_id, text, is_error, .. } => {
-            Some((request_of(call_id)?, Brought::Result { text, is_error: *is_error }))
+        Item::Result { call_id, text, files, is_error, .. } => {
+            let result = Brought::Result { text, is_error: *is_error, has_files: !files.is_empty() };
+            Some((request_of(call_id)?, result))
         }
         Item::Approval { request_id, approve, reason } => {
             Some((approval_of(request_id)?, Brought::Decision { approve: *approve, reason: reason.as_deref() }))
@@ -112,14 +128,44 @@ fn brought(items: &[Item]) -> HashMap<HumanRequestId, Brought<'_>> {
     all.collect()
 }
 
-/// The texts that a caller sends with its results: a run takes them with the last one.
-fn added_text(items: &[Item]) -> String {
-    let after = items.iter().rposition(|item| matches!(item, Item::Result { .. } | Item::Approval { .. }));
-    let texts = items.iter().skip(after.map_or(items.len(), |at| at + 1)).filter_map(|item| match item {
-        Item::User(parts) => Some(Parts::text_of(parts)),
-        Item::System(_) | Item::Assistant { .. } | Item::Result { .. } | Item::Approval { .. } => None,
-    });
-    texts.collect::<Vec<_>>().join("\n")
+/// The user's messages that a caller sends with its results: a run takes their text with the last result.
+#[derive(Debug, Default, PartialEq)]
+struct Added {
+    text: String,
+    has_files: bool,
+}
+
+impl Added {
+    fn of(items: &[Item]) -> Self {
+        let after = items.iter().rposition(|item| matches!(item, Item::Assistant { .. })).map_or(0, |at| at + 1);
+        let tail = items.get(after..).unwrap_or_default();
+        let is_brought = |item: &Item| matches!(item, Item::Result { .. } | Item::Approval { .. });
+        // Without the reply, what precedes the results is the conversation before them.
+        let begins = tail.iter().position(is_brought).unwrap_or(tail.len());
+        let said: Vec<&[Part]> = tail
+            .iter()
+            .skip(begins)
+            .filter_map(|item| match item {
+                Item::User(parts) => Some(parts.as_slice()),
+                Item::System(_) | Item::Assistant { .. } | Item::Result { .. } | Item::Approval { .. } => None,
+            })
+            .collect();
+        let text = said.iter().map(|parts| Parts::text_of(parts)).collect::<Vec<_>>().join("\n");
+        Self { text, has_files: said.iter().any(|parts| parts.iter().any(|part| matches!(part, Part::File(_)))) }
+    }
+
+    /// Refuses what a run that waits cannot take: dropped, it would be lost without a word.
+    fn check(&self, has_result: bool) -> Answer<()> {
+        if self.has_files {
+            let message = "has pictures or files beside results, which a run that waits cannot take: send them later";
+            return Err(Fault::unsupported("input", message).into());
+        }
+        if !has_result && !self.text.is_empty() {
+            let message = "has a message beside a decision, which a run that waits cannot take: send it later";
+            return Err(Fault::unsupported("input", message).into());
+        }
+        Ok(())
+    }
 }
 
 async fn decision(
@@ -136,7 +182,11 @@ async fn decision(
             let verdict = if *approve { Verdict::Approve } else { Verdict::Reject };
             (verdict, reason.map(str::to_owned))
         }
-        (Brought::Result { text, is_error }, RequestKind::ToolCall | RequestKind::Question) => {
+        (Brought::Result { has_files: true, .. }, RequestKind::ToolCall | RequestKind::Question) => {
+            let message = "has files in a result of an agent's call: send what they say as text";
+            return Err(Fault::unsupported("input", message).into());
+        }
+        (Brought::Result { text, is_error, .. }, RequestKind::ToolCall | RequestKind::Question) => {
             (result(request, &with_added(text, added), *is_error).await?, None)
         }
         (Brought::Decision { .. }, RequestKind::ToolCall | RequestKind::Question)
