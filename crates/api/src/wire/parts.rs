@@ -49,6 +49,8 @@ impl<'a> Parts<'a> {
             match item {
                 Item::System(text) => messages.push(Message::system(text.clone())),
                 Item::User(parts) => messages.push(self.user(parts).await?),
+                // Clients send back what a void turn has left; models refuse a reply without content.
+                Item::Assistant { text, calls, native: None } if text.is_empty() && calls.is_empty() => {}
                 Item::Assistant { text, calls, native } => {
                     self.called.extend(calls.iter().map(|call| (call.id.clone(), call.name.clone())));
                     let (text, calls, native) = (text.clone(), calls.clone(), native.clone());
