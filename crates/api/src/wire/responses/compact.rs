@@ -15,7 +15,7 @@ use super::{
         body::parsed,
         delivery::Unstored,
         moments::Next,
-        plan::{Request, model, plan_call},
+        plan::{Request, model, of_model, plan_call},
         refused::{Answer, Refused},
         start::alone,
     },
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{auth::Principal, catalog::Target, state::ApiState, traceparent::traceparent_of};
 
-const INSTRUCTIONS: &str = "Summarise the conversation so far for whoever goes on with it: the goal, what was decided \
+const INSTRUCTIONS: &str = "Summarise the conversation so far for the model that goes on with it: the goal, what was decided \
                             and why, facts and names that will be needed, results of tools, and what is left to do. \
                             Write the summary alone.";
 const ASK: &str = "Write the summary now.";
@@ -48,7 +48,11 @@ pub(crate) async fn compact(
     let create = parsed(&state, principal.tenant(), &headers, body, responses::request::read_compact).await?;
     let earlier = match before(&state, &principal, &create, &[]).await? {
         Before::Response(found) => said(&state, &found).await?,
-        Before::Nothing | Before::Session(_) => Vec::new(),
+        Before::Nothing => Vec::new(),
+        Before::Session(_) => {
+            let message = "is not for this endpoint: send `previous_response_id`, or the items themselves";
+            return Err(Fault::unsupported("conversation", message).into());
+        }
     };
     let spec = spec_of(&state, &principal, &create.asked).await?;
     let mut asked = create.asked;
@@ -96,7 +100,11 @@ async fn spec_of(state: &ApiState, principal: &Principal, asked: &Asked) -> Answ
         ModelName::Definition { key, version } => (Target::Definition(key.clone()), *version),
         ModelName::Other(name) => return model(state, name).await,
     };
-    Ok(state.catalog.resolve(principal.tenant(), &target, version).await?.agent.model.clone())
+    let resolved = state.catalog.resolve(principal.tenant(), &target, version).await;
+    let runnable = resolved.map_err(|error| of_model(error, &asked.model_text))?;
+    let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
+    state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
+    Ok(runnable.agent.model.clone())
 }
 
 fn failed(end: &End) -> Refused {
