@@ -26,6 +26,7 @@ mod body;
 mod calls;
 pub mod clocks;
 mod connections;
+mod foreign;
 mod lenient;
 mod reader;
 mod reply;

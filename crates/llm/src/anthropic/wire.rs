@@ -8,7 +8,7 @@ use super::{
     breakpoints,
     content::{CacheControl, system_blocks, wire_messages},
 };
-use crate::{CacheSpan, Message, ModelError, ModelRequest, ToolChoice, Usage, body::Body, lenient::Members};
+use crate::{CacheSpan, Message, ModelError, ModelRequest, ToolChoice, Usage, body::Body, foreign, lenient::Members};
 
 /// Fields that an agent's `extra` may not replace, beside those of every protocol.
 const RESERVED: [&str; 1] = ["system"];
@@ -61,23 +61,34 @@ fn fields(request: &ModelRequest<'_>, model: &str) -> Result<Body, ModelError> {
             last["cache_control"] = json!(CacheControl::EPHEMERAL);
         }
         body.set("tools", &tools)?;
-        match request.tool_choice {
-            ToolChoice::Auto => {}
-            ToolChoice::Required => body.set("tool_choice", &json!({ "type": "any" }))?,
-            ToolChoice::None => body.set("tool_choice", &json!({ "type": "none" }))?,
-            ToolChoice::Named(name) => body.set("tool_choice", &json!({ "type": "tool", "name": name }))?,
-        }
+        body.set_some("tool_choice", tool_choice(request).as_ref())?;
     }
     if spec.stream {
         body.set("stream", &true)?;
     }
     body.set_some("temperature", spec.temperature.as_ref())?;
     body.set_some("output_config", output_config(request).as_ref())?;
-    body.merge(&spec.extra, &RESERVED)?;
+    body.merge(&foreign::for_messages(&spec.extra), &RESERVED)?;
     if spec.extra.contains_key("max_tokens") {
         body.set_some("max_tokens", request.max_output_tokens.as_ref())?;
     }
     Ok(body)
+}
+
+/// The choice among tools, and if a reply may hold one call only; `None` if the request sets neither.
+fn tool_choice(request: &ModelRequest<'_>) -> Option<Value> {
+    let is_serial = foreign::is_serial(&request.model.extra);
+    let mut choice = match request.tool_choice {
+        ToolChoice::Auto if is_serial => json!({ "type": "auto" }),
+        ToolChoice::Auto => return None,
+        ToolChoice::Required => json!({ "type": "any" }),
+        ToolChoice::None => return Some(json!({ "type": "none" })),
+        ToolChoice::Named(name) => json!({ "type": "tool", "name": name }),
+    };
+    if is_serial {
+        choice["disable_parallel_tool_use"] = json!(true);
+    }
+    Some(choice)
 }
 
 /// Effort and form of the answer; `None` if the request sets neither.

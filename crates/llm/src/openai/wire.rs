@@ -8,7 +8,7 @@ use serde_json::{
 
 use super::messages::wire_messages;
 use crate::{
-    CacheSpan, ModelError, ModelRequest, ToolChoice, Usage, body::Body, lenient::Members, reader::malformed,
+    CacheSpan, ModelError, ModelRequest, ToolChoice, Usage, body::Body, foreign, lenient::Members, reader::malformed,
     reply_limit::LIMIT_FIELDS, wire_text::WireText,
 };
 
@@ -87,7 +87,8 @@ pub(super) fn request_body(request: &ModelRequest<'_>, server: Server<'_>) -> Re
     // A key spreads requests over machines: only prompts of one conversation gain from one.
     let conversation = request.cache.filter(|cache| cache.span == CacheSpan::Conversation);
     body.set_some("prompt_cache_key", conversation.map(|cache| cache.key).as_ref())?;
-    body.merge(&spec.extra, &RESERVED)?;
+    let is_openai = server.limit == OutputLimit::MaxCompletionTokens;
+    body.merge(&foreign::for_chat(&spec.extra, !request.tools.is_empty(), is_openai), &RESERVED)?;
     for field in named {
         body.set_some(field, request.max_output_tokens.as_ref())?;
     }
