@@ -1,6 +1,7 @@
 //! `POST /v1/executions/{id}/cancel`.
 
 use axum::{Json, extract::State, http::StatusCode};
+use longhaul_domain::ExecutionId;
 use longhaul_store::{executions::control::Cancelled, tenants::api_keys::Scope};
 
 use super::{ExecutionError, view::Execution};
@@ -48,7 +49,14 @@ pub(crate) async fn cancel(
     if cancelled != Cancelled::Before {
         state.publisher.look([id]);
     }
-    // Cancel the rest of the tree, level by level. If this fails or stops early, the sweep cancels what is left.
+    cancel_descendants(&state, id).await;
+    let record = state.store.get_execution(&principal.reach(), id).await?.ok_or(ApiError::NotFound("execution"))?;
+    Ok((status, Json(record.into())))
+}
+
+/// Cancels the rest of the tree of a cancelled execution, level by level. If this fails or stops early, the sweep
+/// cancels what is left.
+pub(crate) async fn cancel_descendants(state: &ApiState, id: ExecutionId) {
     for _ in 0..LEVELS {
         match state.store.cancel_descendants(CHUNK).await {
             Ok(cancelled) if cancelled.is_empty() => break,
@@ -59,6 +67,4 @@ pub(crate) async fn cancel(
             }
         }
     }
-    let record = state.store.get_execution(&principal.reach(), id).await?.ok_or(ApiError::NotFound("execution"))?;
-    Ok((status, Json(record.into())))
 }

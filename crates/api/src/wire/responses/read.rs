@@ -1,17 +1,19 @@
 //! Reads, cancels and deletes responses.
 
+use std::time::Duration;
+
 use axum::{
     Json,
     extract::{RawPathParams, State},
     response::{IntoResponse, Response},
 };
+use longhaul_domain::ExecutionId;
 use longhaul_store::{executions::control::Cancelled, history::erasure::Erasure, tenants::api_keys::Scope};
 use longhaul_wire::{
     Fault,
     responses::items::{PageQuery, page},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
 use super::{
     super::{
@@ -24,12 +26,9 @@ use crate::{
     auth::{Principal, Reader},
     extract::Params,
     openapi::params::Id,
+    routes::executions::cancel::cancel_descendants,
     state::ApiState,
 };
-
-/// Statements that cancel what a run has started; the sweep cancels the rest.
-const LEVELS: usize = 8;
-const CHUNK: i64 = 500;
 
 fn id_of(path: &RawPathParams) -> String {
     path.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned()).unwrap_or_default()
@@ -141,22 +140,13 @@ pub(crate) async fn delete(
 }
 
 /// Cancels a run and what it started, if it has not ended.
-async fn stop(state: &ApiState, principal: &Principal, id: longhaul_domain::ExecutionId, text: &str) -> Answer<()> {
+async fn stop(state: &ApiState, principal: &Principal, id: ExecutionId, text: &str) -> Answer<()> {
     match state.store.cancel_execution(principal.tenant(), id).await? {
         Cancelled::NotFound => return Err(no_response(text)),
         Cancelled::Before | Cancelled::AlreadyOver(_) => return Ok(()),
         Cancelled::Ended | Cancelled::Requested => state.publisher.look([id]),
     }
-    for _ in 0..LEVELS {
-        match state.store.cancel_descendants(CHUNK).await {
-            Ok(cancelled) if cancelled.is_empty() => break,
-            Ok(cancelled) => state.publisher.look(cancelled),
-            Err(error) => {
-                tracing::warn!(execution.id = %id, error = %error, "descendants are left to the sweep");
-                break;
-            }
-        }
-    }
+    cancel_descendants(state, id).await;
     Ok(())
 }
 
