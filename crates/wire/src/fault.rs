@@ -35,6 +35,24 @@ pub enum FaultKind {
     Unavailable,
 }
 
+impl FaultKind {
+    /// HTTP status.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Invalid => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::Conflict => 409,
+            Self::TooLarge => 413,
+            Self::RateLimited => 429,
+            Self::Internal => 500,
+            Self::Unavailable => 503,
+        }
+    }
+}
+
 impl Fault {
     /// A member of the request that is wrong.
     #[must_use]

@@ -1,11 +1,20 @@
 //! Files within a request.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
+use base64::{
+    Engine, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 
 use crate::{Fault, Inline, InlineKind, Source, members::Node};
 
 /// Bytes of a file's name or media type.
 const LABEL_BYTES: usize = 255;
+
+/// Base64 as SDKs write it, with padding or without.
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// Decodes base64, with or without a `data:` URL around it.
 ///
@@ -24,7 +33,7 @@ pub(crate) fn data(node: &Node<'_>) -> Result<(Vec<u8>, Option<String>), Fault> 
             (Some(label(media_type, node)?).filter(|media_type| !media_type.is_empty()), base64)
         }
     };
-    let bytes = STANDARD.decode(base64.trim()).map_err(|_| node.fault("This is not base64."))?;
+    let bytes = BASE64.decode(base64.trim()).map_err(|_| node.fault("This is not base64."))?;
     if bytes.is_empty() {
         return Err(node.fault("The file is empty."));
     }

@@ -1,17 +1,18 @@
 //! Reading the JSON of a request: each wrong member is refused by its name.
 
+use longhaul_sdk::numbers;
 use serde_json::{Map, Value};
 
 use crate::{Fault, FaultKind};
 
 /// Bytes of a model's name.
-const MODEL_BYTES: usize = 256;
+pub(crate) const MODEL_BYTES: usize = 256;
 /// Pairs of `metadata`.
-const METADATA_PAIRS: usize = 16;
+pub(crate) const METADATA_PAIRS: usize = 16;
 /// Characters of a name in `metadata`.
-const METADATA_NAME: usize = 64;
+pub(crate) const METADATA_NAME: usize = 64;
 /// Characters of a text in `metadata`.
-const METADATA_TEXT: usize = 512;
+pub(crate) const METADATA_TEXT: usize = 512;
 
 /// Entries of a conversation.
 pub(crate) const MAX_MESSAGES: usize = 2_000;
@@ -23,12 +24,13 @@ pub(crate) const MAX_PARTS: usize = 100;
 /// Parses a body.
 ///
 /// # Errors
-/// It is not JSON, or holds the character NUL, which Postgres does not store.
+/// It is not JSON, or holds what no part of the record can: the character NUL, or a number of endless length.
 pub(crate) fn body(bytes: &[u8]) -> Result<Value, Fault> {
     let body = serde_json::from_slice(bytes).map_err(|error| general(format!("The body is not JSON: {error}")))?;
     if holds_nul(&body) {
         return Err(general("The body holds the character NUL (U+0000); leave it out.".into()));
     }
+    numbers::check(&body).map_err(|oversized| Fault::invalid(param(&oversized.path), oversized.to_string()))?;
     Ok(body)
 }
 
@@ -37,7 +39,8 @@ pub(crate) fn general(message: String) -> Fault {
     Fault { kind: FaultKind::Invalid, message, param: None, code: None }
 }
 
-fn holds_nul(value: &Value) -> bool {
+/// True if a text or a name within the value holds the character NUL, which Postgres does not store.
+pub(crate) fn holds_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
         Value::Array(values) => values.iter().any(holds_nul),

@@ -1,6 +1,7 @@
 //! Ids of runs and calls as the wires spell them.
 
 use longhaul_domain::{ExecutionId, HumanRequestId};
+use longhaul_wire::responses::ResponseId;
 use uuid::Uuid;
 
 /// Id of a call that waits for the caller: it names the request, so that a result finds its run.
@@ -24,7 +25,7 @@ fn id_after(text: &str, prefix: &str) -> Option<Uuid> {
     (hex.len() == 32).then(|| Uuid::try_parse(hex).ok()).flatten()
 }
 
-/// The id of an answer: that of its run, and the number of its continuation.
+/// The id of an answer: that of its run, and the number of its continuation. As that of a response, without the prefix.
 pub(super) fn answer_id(execution: ExecutionId, leg: i32) -> String {
     let hex = execution.0.simple();
     if leg == 0 { hex.to_string() } else { format!("{hex}_{leg}") }
@@ -32,9 +33,6 @@ pub(super) fn answer_id(execution: ExecutionId, leg: i32) -> String {
 
 /// The run and the continuation that an answer's id names.
 pub(super) fn answer_of(id: &str) -> Option<(ExecutionId, i32)> {
-    let (hex, leg) = match id.split_once('_') {
-        Some((hex, leg)) => (hex, leg.parse().ok().filter(|leg| *leg > 0)?),
-        None => (id, 0),
-    };
-    (hex.len() == 32).then(|| Uuid::try_parse(hex).ok()).flatten().map(|id| (ExecutionId(id), leg))
+    let id: ResponseId = format!("resp_{id}").parse().ok()?;
+    Some((id.execution().parse().ok()?, i32::try_from(id.leg()).ok()?))
 }

@@ -105,17 +105,7 @@ impl IntoResponse for Refused {
 }
 
 fn status_of(kind: FaultKind) -> StatusCode {
-    match kind {
-        FaultKind::Invalid => StatusCode::BAD_REQUEST,
-        FaultKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        FaultKind::Forbidden => StatusCode::FORBIDDEN,
-        FaultKind::NotFound => StatusCode::NOT_FOUND,
-        FaultKind::Conflict => StatusCode::CONFLICT,
-        FaultKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        FaultKind::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        FaultKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        FaultKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-    }
+    StatusCode::from_u16(kind.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// The fault that a problem of the rest of the API tells of.
@@ -202,7 +192,7 @@ async fn reshaped(response: Response, shape: Shape, request_id: &str) -> Respons
         }
     };
     let (status, body) = match shape {
-        Shape::OpenAi => (status_of(fault.kind).as_u16(), chat::fault::body(&fault)),
+        Shape::OpenAi => (fault.kind.status(), chat::fault::body(&fault)),
         Shape::Anthropic => (messages::fault::status(&fault), messages::fault::body(&fault, request_id)),
     };
     parts.status = StatusCode::from_u16(status).unwrap_or(parts.status);

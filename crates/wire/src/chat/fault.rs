@@ -14,22 +14,21 @@ pub fn body(fault: &Fault) -> Value {
         FaultKind::RateLimited => "rate_limit_error",
         FaultKind::Internal | FaultKind::Unavailable => "server_error",
     };
-    json!({ "error": { "message": fault.message, "type": kind, "param": fault.param, "code": fault.code } })
+    let code = fault.code.as_deref().or_else(|| default_code(fault.kind));
+    json!({ "error": { "message": fault.message, "type": kind, "param": fault.param, "code": code } })
 }
 
-/// The HTTP status of an error.
-#[must_use]
-pub fn status(fault: &Fault) -> u16 {
-    match fault.kind {
-        FaultKind::Invalid => 400,
-        FaultKind::Unauthenticated => 401,
-        FaultKind::Forbidden => 403,
-        FaultKind::NotFound => 404,
-        FaultKind::Conflict => 409,
-        FaultKind::TooLarge => 413,
-        FaultKind::RateLimited => 429,
-        FaultKind::Internal => 500,
-        FaultKind::Unavailable => 503,
+fn default_code(kind: FaultKind) -> Option<&'static str> {
+    match kind {
+        FaultKind::Unauthenticated => Some("invalid_api_key"),
+        FaultKind::RateLimited => Some("rate_limit_exceeded"),
+        FaultKind::Unavailable => Some("service_unavailable"),
+        FaultKind::Invalid
+        | FaultKind::Forbidden
+        | FaultKind::NotFound
+        | FaultKind::Conflict
+        | FaultKind::TooLarge
+        | FaultKind::Internal => None,
     }
 }
 
@@ -44,6 +43,8 @@ mod tests {
             "code": "unsupported_parameter" });
         assert_eq!(body["error"], expected);
         let fault = Fault { kind: FaultKind::Internal, message: "x".into(), param: None, code: None };
-        assert_eq!((status(&fault), super::body(&fault)["error"]["param"].is_null()), (500, true));
+        assert!(super::body(&fault)["error"]["param"].is_null());
+        let limited = Fault { kind: FaultKind::RateLimited, ..fault };
+        assert_eq!(super::body(&limited)["error"]["code"], "rate_limit_exceeded");
     }
 }

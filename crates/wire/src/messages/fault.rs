@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Fault, FaultKind, chat};
+use crate::{Fault, FaultKind};
 
 /// The body of an error; `request_id` is that of the header `request-id`.
 #[must_use]
@@ -31,17 +31,7 @@ fn kind(kind: FaultKind) -> &'static str {
 /// The HTTP status of an error.
 #[must_use]
 pub fn status(fault: &Fault) -> u16 {
-    match fault.kind {
-        FaultKind::Unavailable => 529,
-        FaultKind::Invalid
-        | FaultKind::Unauthenticated
-        | FaultKind::Forbidden
-        | FaultKind::NotFound
-        | FaultKind::Conflict
-        | FaultKind::TooLarge
-        | FaultKind::RateLimited
-        | FaultKind::Internal => chat::fault::status(fault),
-    }
+    if fault.kind == FaultKind::Unavailable { 529 } else { fault.kind.status() }
 }
 
 #[cfg(test)]

@@ -7,11 +7,10 @@ use sha2::{Digest, Sha256};
 use super::{members::Members, parts};
 use crate::{
     Fault, Item, Part,
+    members::MAX_MESSAGES,
     responses::{carried, compact, fault::brief, items},
 };
 
-/// Most items of a request.
-const MAX_ITEMS: usize = 2_000;
 /// Longest id of a call or an item, in characters.
 const MAX_ID: usize = 256;
 
@@ -26,7 +25,7 @@ pub(super) fn read(body: &Members<'_>) -> Result<(Vec<Item>, Vec<Value>), Fault>
             reader.list("message", None, json!({ "role": "user", "content": content, "status": "completed" }));
         }
         Some(_) => {
-            for (nth, item) in body.list("input", MAX_ITEMS)?.iter().enumerate() {
+            for (nth, item) in body.list("input", MAX_MESSAGES)?.iter().enumerate() {
                 reader.read(&Members::of(item, format!("input[{nth}]"))?)?;
             }
         }

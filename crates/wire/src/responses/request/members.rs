@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use longhaul_sdk::numbers;
 use serde_json::{Map, Value};
 
-use crate::{Fault, responses::fault::brief};
+use crate::{Fault, members::holds_nul, responses::fault::brief};
 
 /// An object of a request, and the path to it, such as `input[0]`; the path of the body is empty.
 pub(super) struct Members<'a> {
@@ -125,7 +125,7 @@ impl<'a> Members<'a> {
 /// length.
 pub(super) fn check_storable(body: &Map<String, Value>) -> Result<(), Fault> {
     for (name, value) in body {
-        if name.contains('\0') || has_nul(value) {
+        if name.contains('\0') || holds_nul(value) {
             let name = name.replace('\0', "");
             return Err(Fault::invalid(name.as_str(), format!("`{}` holds the character U+0000.", brief(&name))));
         }
@@ -134,15 +134,6 @@ pub(super) fn check_storable(body: &Map<String, Value>) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-fn has_nul(value: &Value) -> bool {
-    match value {
-        Value::String(text) => text.contains('\0'),
-        Value::Array(entries) => entries.iter().any(has_nul),
-        Value::Object(members) => members.iter().any(|(name, value)| name.contains('\0') || has_nul(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-    }
 }
 
 fn wrong(path: String, expected: &str, found: &Value) -> Fault {

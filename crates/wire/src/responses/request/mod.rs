@@ -14,14 +14,13 @@ use longhaul_sdk::spec::Effort;
 use serde_json::{Value, json};
 
 use self::members::Members;
-use crate::{Asked, Fault, ModelName, Sampling};
+use crate::{
+    Asked, Fault, ModelName, Sampling,
+    members::{METADATA_NAME, METADATA_PAIRS, METADATA_TEXT, MODEL_BYTES},
+};
 
-/// Longest name of a model, in characters.
-const MAX_MODEL: usize = 256;
 /// Longest identifier that is only repeated, in characters.
 const MAX_LABEL: usize = 512;
-/// Most pairs of `metadata`, and the longest key and value of one, in characters.
-const MAX_METADATA: (usize, usize, usize) = (16, 64, 512);
 
 /// A request for a response.
 #[derive(Debug, Clone, PartialEq)]
@@ -134,7 +133,7 @@ fn create(body: &[u8], surface: Surface) -> Result<Create, Fault> {
 }
 
 fn model<'a>(body: &Members<'a>, surface: Surface) -> Result<&'a str, Fault> {
-    match body.short_text("model", MAX_MODEL)?.filter(|text| !text.is_empty()) {
+    match body.short_text("model", MODEL_BYTES)?.filter(|text| !text.is_empty()) {
         Some(text) => Ok(text),
         None if surface == Surface::Count => Ok(""),
         None => Err(body.missing("model")),
@@ -236,17 +235,17 @@ fn effort(body: &Members<'_>) -> Result<Option<Effort>, Fault> {
 }
 
 fn metadata(body: &Members<'_>) -> Result<BTreeMap<String, String>, Fault> {
-    let (pairs, key, value) = MAX_METADATA;
     let Some(object) = body.object("metadata")? else { return Ok(BTreeMap::new()) };
-    if object.map().len() > pairs {
-        return Err(Fault::invalid("metadata", format!("`metadata` has more than {pairs} pairs.")));
+    if object.map().len() > METADATA_PAIRS {
+        return Err(Fault::invalid("metadata", format!("`metadata` has more than {METADATA_PAIRS} pairs.")));
     }
     let mut metadata = BTreeMap::new();
     for name in object.map().keys() {
-        if name.chars().nth(key).is_some() {
-            return Err(Fault::invalid("metadata", format!("A key of `metadata` is longer than {key} characters.")));
+        if name.chars().nth(METADATA_NAME).is_some() {
+            let message = format!("A key of `metadata` is longer than {METADATA_NAME} characters.");
+            return Err(Fault::invalid("metadata", message));
         }
-        let text = object.short_text(name, value)?.ok_or_else(|| object.missing(name))?;
+        let text = object.short_text(name, METADATA_TEXT)?.ok_or_else(|| object.missing(name))?;
         metadata.insert(name.clone(), text.to_owned());
     }
     Ok(metadata)

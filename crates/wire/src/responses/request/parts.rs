@@ -1,25 +1,14 @@
 //! Parts of messages and of results: texts, pictures and files.
 
-use base64::{
-    Engine, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
+use base64::Engine;
 use longhaul_domain::FileId;
 use serde_json::{Value, json};
 
 use super::members::Members;
-use crate::{Fault, Inline, InlineKind, Part, Source, responses::fault::brief};
+use crate::{Fault, Inline, InlineKind, Part, Source, inline::BASE64, members::MAX_PARTS, responses::fault::brief};
 
-/// Most parts of a message.
-const MAX_PARTS: usize = 100;
 /// Longest name of a file, in characters.
 const MAX_FILE_NAME: usize = 255;
-
-/// Base64 as SDKs write it, with padding or without.
-pub(super) const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// The parts of a member that is a text or a list of parts. The second value is the member as `input_items` lists it:
 /// always a list, texts under the type `text_type`, and without the bytes of files.

@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::members::Members;
-use crate::{Choice, Fault, Format, FunctionTool, responses::fault::brief};
-
-/// Most tools of a request.
-const MAX_TOOLS: usize = 128;
+use crate::{Choice, Fault, Format, FunctionTool, members::MAX_TOOLS, responses::fault::brief};
 
 /// The functions of a request.
 pub(super) fn read(body: &Members<'_>) -> Result<Vec<FunctionTool>, Fault> {
