@@ -192,3 +192,40 @@ async fn schema_of_the_answer_holds_for_an_agent() {
     assert!(text.ends_with(r#"{"city": "Oslo"}"#) || text.ends_with(r#"{"city":"Oslo"}"#), "{text}");
     assert_eq!(bench.asked(), 2);
 }
+
+#[tokio::test]
+async fn repeated_result_finds_its_own_answer() {
+    let bench = Bench::start().await;
+    let _worker = bench.worker();
+    bench.fleet.llm.answer_with(|request| match request.replies() {
+        0 => reply_events([ev_call("c1", "weather", &json!({ "city": "Oslo" }))]),
+        1 => reply_events([ev_call("c2", "weather", &json!({ "city": "Bergen" }))]),
+        _ => reply_text("Both are cold."),
+    });
+    let mut body = chat("agent:helper", "weather?");
+    body["tools"] = json!([{ "type": "function", "function": function("weather") }]);
+    let mut answers = vec![bench.post("/v1/chat/completions", body.clone()).await];
+    let mut bodies = Vec::new();
+    for _ in 0..2 {
+        let message = answers.last().unwrap().body["choices"][0]["message"].clone();
+        let call = message["tool_calls"][0]["id"].clone();
+        let messages = body["messages"].as_array_mut().unwrap();
+        messages.push(message);
+        messages.push(json!({ "role": "tool", "tool_call_id": call, "content": "2 degrees" }));
+        answers.push(bench.post("/v1/chat/completions", body.clone()).await);
+        bodies.push(body.clone());
+    }
+    assert_eq!(answers[2].body["choices"][0]["message"]["content"], "Both are cold.", "{}", answers[2].text);
+    for (body, answer) in bodies.into_iter().zip(&answers[1..]) {
+        let again = bench.post("/v1/chat/completions", body).await;
+        assert_eq!(again.body, answer.body);
+    }
+    assert_eq!(bench.asked(), 3);
+}
+
+#[tokio::test]
+async fn oversized_conversation_is_refused() {
+    let bench = Bench::start().await;
+    let refused = bench.post("/v1/chat/completions", chat("m", &"x".repeat(9 * 1024 * 1024))).await;
+    assert_eq!(refused.status, 413, "{}", refused.text.chars().take(500).collect::<String>());
+}

@@ -154,3 +154,34 @@ async fn foreign_and_ended_runs_are_refused() {
     assert_eq!((refused.status, &refused.body["error"]["code"]), (409, &json!("run_ended")), "{}", refused.text);
     assert_eq!(refused.header("x-should-retry"), "false");
 }
+
+#[tokio::test]
+async fn chained_responses_are_paid_once() {
+    let bench = Bench::start().await;
+    let _worker = bench.worker();
+    counting(&bench);
+    let mut seen = Vec::new();
+    for attempt in ["a", "b"] {
+        let headers = [("longhaul-run", "k"), ("longhaul-attempt", attempt)];
+        let ask = async |body: Value| send(&bench.api.acme, "/v1/responses", &body, &headers).await;
+        let first = ask(json!({ "model": "m", "input": "plan" })).await;
+        let id = &first.body["id"];
+        let second = ask(json!({ "model": "m", "input": "write", "previous_response_id": id })).await;
+        assert_eq!((first.status, second.status), (200, 200), "{} {}", first.text, second.text);
+        seen.push((id.clone(), second.body["id"].clone()));
+    }
+    assert_eq!(seen[0], seen[1]);
+    assert_eq!(bench.asked(), 2);
+}
+
+#[tokio::test]
+async fn key_of_a_pruned_run_begins_another() {
+    let bench = Bench::start().await;
+    let _worker = bench.worker();
+    counting(&bench);
+    assert_eq!(said(&ask(&bench, "a", "plan", &[]).await), "plan 1");
+    // The process knows the id of the run that is gone.
+    sqlx::query("delete from runs").execute(bench.fleet.store.pool()).await.unwrap();
+    assert_eq!(said(&ask(&bench, "b", "plan", &[]).await), "plan 2");
+    assert_eq!(said(&ask(&bench, "c", "plan", &[]).await), "plan 2");
+}
