@@ -70,6 +70,8 @@ pub(super) struct Plan {
     /// Uploads that its messages name.
     pub(super) files: Vec<FileId>,
     pub(super) kind: Kind,
+    /// False if the store was told not to keep it.
+    pub(super) is_stored: bool,
 }
 
 /// The kind of a run, by which its answers are read.
@@ -139,7 +141,7 @@ async fn plan_run(
     let names = kind.of_caller.iter().flatten().cloned().collect();
     let run = (&*runnable, messages, overrides, Some(names));
     let execution = execution(state, principal, &request, run, input).await?;
-    Ok(Plan { execution, files: parts.into_files(), kind })
+    Ok(Plan { execution, files: parts.into_files(), kind, is_stored: request.is_stored })
 }
 
 /// One call of a model.
@@ -166,7 +168,7 @@ pub(super) async fn plan_call(
     let execution = execution(state, principal, &request, (&runnable, messages, overrides, None), json!({})).await?;
     let execution = NewExecution { deadline: execution.deadline.min(CALL_DEADLINE), ..execution };
     let kind = Kind { of_caller: None, is_agent: false };
-    Ok(Plan { execution, files: parts.into_files(), kind })
+    Ok(Plan { execution, files: parts.into_files(), kind, is_stored: request.is_stored })
 }
 
 async fn execution(
