@@ -33,6 +33,8 @@ const GATHER: Duration = Duration::from_millis(5);
 const EVENTS_PER_READ: i64 = 200;
 /// Batches that a reader may be behind before it is disconnected.
 const MAX_BEHIND: usize = 8;
+/// Batches that wait for a reader that goes on where it was.
+const MAX_BEHIND_PATIENT: usize = 2;
 /// Frames that a reader of text may be behind: its pieces are small.
 const MAX_BEHIND_WITH_TEXT: usize = 64;
 /// Timeout of a read; a read that times out is repeated.
@@ -113,7 +115,19 @@ impl EventStreams {
         execution: ExecutionId,
         after: i32,
     ) -> ApiResult<Subscription> {
-        self.follow(tenant, Cursor { execution, after }, false).await
+        self.follow(tenant, Cursor { execution, after }, false, MAX_BEHIND).await
+    }
+
+    /// As [`Self::subscribe`] from the first event, for a reader that goes on ([`Self::go_on`]) when it was too slow.
+    ///
+    /// # Errors
+    /// As [`Self::subscribe`].
+    pub(crate) async fn subscribe_patiently(
+        &self,
+        tenant: TenantId,
+        execution: ExecutionId,
+    ) -> ApiResult<Subscription> {
+        self.follow(tenant, Cursor { execution, after: 0 }, false, MAX_BEHIND_PATIENT).await
     }
 
     /// As [`Self::subscribe`], with the text of replies while the model writes it.
@@ -126,7 +140,7 @@ impl EventStreams {
         execution: ExecutionId,
         after: i32,
     ) -> ApiResult<Subscription> {
-        self.follow(tenant, Cursor { execution, after }, true).await
+        self.follow(tenant, Cursor { execution, after }, true, MAX_BEHIND_WITH_TEXT).await
     }
 
     /// A slot of a stream that follows no execution at the moment.
@@ -140,15 +154,21 @@ impl EventStreams {
     /// Goes on after event `after` with a stream without text whose reader was too slow. Returns false if its slot is
     /// gone, or the process shuts down.
     pub(crate) async fn go_on(&self, stream: &mut Subscription, execution: ExecutionId, after: i32) -> bool {
-        let (frames, receiver) = mpsc::channel(MAX_BEHIND);
+        let (frames, receiver) = mpsc::channel(MAX_BEHIND_PATIENT);
         stream.frames = receiver;
         let again = Stream { cursor: Cursor { execution, after }, has_text: false, frames };
         !stream.is_evicted && self.subscribes.send(again).await.is_ok()
     }
 
-    async fn follow(&self, tenant: TenantId, cursor: Cursor, has_text: bool) -> ApiResult<Subscription> {
+    async fn follow(
+        &self,
+        tenant: TenantId,
+        cursor: Cursor,
+        has_text: bool,
+        max_behind: usize,
+    ) -> ApiResult<Subscription> {
         let slot = self.slots.take_over(tenant).ok_or(ApiError::TooManyStreams)?;
-        let (frames, receiver) = mpsc::channel(if has_text { MAX_BEHIND_WITH_TEXT } else { MAX_BEHIND });
+        let (frames, receiver) = mpsc::channel(max_behind);
         let stream = Stream { cursor, has_text, frames };
         self.subscribes.send(stream).await.map_err(|_| ApiError::Unavailable)?;
         Ok(Subscription { frames: receiver, slot, is_evicted: false })

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Shortest time between two commits of a reply's text: twenty a second read as fluent writing, and more would cost a
 /// commit for few words each.
 pub(super) const RECORD_EVERY: Duration = Duration::from_millis(50);
-/// Most bytes of one portion.
-const MAX_PORTION_BYTES: usize = 64 * 1024;
+/// Most bytes of one portion. Readers are told hundreds of events at once, so that this bounds their memory.
+const MAX_PORTION_BYTES: usize = 8 * 1024;
 
 /// Recorded portions of a turn whose reply is not recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

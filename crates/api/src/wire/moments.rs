@@ -69,7 +69,7 @@ impl Moments {
     /// # Errors
     /// The process has no slot for another stream.
     pub(super) async fn open(state: &ApiState, source: Source) -> ApiResult<Self> {
-        let subscription = state.event_streams.subscribe(source.tenant, source.execution, 0).await?;
+        let subscription = state.event_streams.subscribe_patiently(source.tenant, source.execution).await?;
         Ok(Self { reader: Reader::new(state, source), subscription, last: 0, is_over: false })
     }
 
