@@ -61,6 +61,7 @@ bench: bootstrap ## latency, throughput and memory, beside the floor of this mac
 	@$(BENCH) in-flight --delay-ms 1000 --waves 10
 	@$(BENCH) parked
 	@$(BENCH) recovery
+	@$(BENCH) wire
 
 docs: ## API documentation of the crates in target/doc
 	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --document-private-items

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use futures::Stream;
 use longhaul_config::{Config, Sources};
@@ -24,7 +24,7 @@ use longhaul_store::{
     tenants::api_keys::{Pepper, Scope},
 };
 use reqwest::{
-    Body, Method, StatusCode,
+    Body, Method, Response, StatusCode,
     header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE},
 };
 use secrecy::ExposeSecret;
@@ -371,7 +371,31 @@ impl Caller {
         }
         let response = request.send().await?;
         ensure!(response.status().is_success(), "the API answered {}", response.status());
-        Ok(Box::pin(sse_stream::SseStream::from_bytes_stream(response.bytes_stream())))
+        Ok(sse(response))
+    }
+
+    /// Posts JSON with further headers, and returns a 2xx answer whose body is not read yet.
+    pub(super) async fn ask(
+        &self,
+        path: &str,
+        body: &Value,
+        headers: impl Iterator<Item = (&str, &str)>,
+    ) -> anyhow::Result<Response> {
+        let mut request = self.client.post(format!("{}{path}", self.url)).bearer_auth(&self.key).json(body);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let response = request.send().await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        bail!("the answer to {path} is {status}: {}", response.text().await?)
+    }
+
+    /// The same client of another server.
+    pub(super) fn at(&self, url: String) -> Self {
+        Self { url, ..self.clone() }
     }
 
     /// Uploads a file of `size` bytes.
@@ -387,6 +411,11 @@ impl Caller {
         let status = response.status();
         Ok((status, response.bytes().await?))
     }
+}
+
+/// The events of an answer.
+pub(super) fn sse(response: Response) -> SseStream {
+    Box::pin(sse_stream::SseStream::from_bytes_stream(response.bytes_stream()))
 }
 
 /// The request body of one execution.

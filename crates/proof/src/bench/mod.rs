@@ -28,6 +28,7 @@ mod sweep;
 mod throughput;
 mod tools;
 mod webhooks;
+mod wire;
 mod worker;
 
 use longhaul_command::{Context, Exit, run as runtime};
@@ -54,6 +55,7 @@ Examples:
   longhaul bench page --rows 10000000
   longhaul bench webhooks --delete 1000000
   longhaul bench limits --workers 4 --tenants
+  longhaul bench wire --rate 20 --seconds 20
 
 Build with --release first; close what else runs. docs/reference/performance.md says how to read the numbers.")]
 pub struct BenchArgs {
@@ -91,6 +93,8 @@ enum What {
     Webhooks(webhooks::WebhooksArgs),
     /// Measure what is reached of a provider's limits, and how many calls it refuses
     Limits(limits::LimitsArgs),
+    /// Measure what one call of a model over a wire of other clients adds, and the calls a second of durable runs
+    Wire(wire::WireArgs),
     /// Run the worker of the benchmarks
     #[command(hide = true)]
     Worker,
@@ -116,6 +120,7 @@ pub fn run(args: BenchArgs, context: &Context) -> anyhow::Result<Exit> {
         What::Page(args) => runtime::plain(page::run(args, context)),
         What::Webhooks(args) => runtime::plain(webhooks::run(args, context)),
         What::Limits(args) => runtime::plain(limits::run(args, context)),
+        What::Wire(args) => runtime::plain(wire::run(args, context)),
         What::Worker => {
             let config: Config = context.load(Vec::new())?;
             runtime::role(config, "longhaul-worker", worker::run)
