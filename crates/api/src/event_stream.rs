@@ -27,8 +27,10 @@ use crate::error::{ApiError, ApiResult};
 
 /// Interval of reads without hints.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Pause between two reads in which hints gather, so that a burst of hints causes few reads.
-const GATHER: Duration = Duration::from_millis(5);
+/// Pause after a read in which hints gather, for each stream that was read and at most: a burst of hints causes few
+/// reads, and the end of an execution that runs alone is read at once.
+const GATHER: Duration = Duration::from_millis(1);
+const LONGEST_GATHER: Duration = Duration::from_millis(5);
 /// Maximum number of events per stream and read; the rest follows in the next read.
 const EVENTS_PER_READ: i64 = 200;
 /// Batches that a reader may be behind before it is disconnected.
@@ -235,8 +237,9 @@ impl Follower {
                 look = next_look(&mut self.looks) => self.note(look),
                 _ = ticks.tick() => self.due.extend(self.streams.keys()),
                 () = sleep_until(next_read), if !self.due.is_empty() => {
-                    let pause = if self.read().await { GATHER } else { LOOK_EVERY };
-                    next_read = Instant::now() + pause;
+                    let read = self.read().await;
+                    let pause = read.map(|streams| GATHER.saturating_mul(streams).min(LONGEST_GATHER));
+                    next_read = Instant::now() + pause.unwrap_or(LOOK_EVERY);
                 }
             }
         }
@@ -282,8 +285,8 @@ impl Follower {
         }
     }
 
-    /// Reads the streams that are due; returns false if Postgres did not answer.
-    async fn read(&mut self) -> bool {
+    /// Reads the streams that are due; returns their number, `None` if Postgres did not answer.
+    async fn read(&mut self) -> Option<u32> {
         let gone: Vec<u64> =
             self.due.iter().copied().filter(|key| self.streams.get(key).is_none_or(|s| s.frames.is_closed())).collect();
         gone.into_iter().for_each(|key| self.remove(key));
@@ -291,17 +294,18 @@ impl Follower {
             self.due.iter().filter_map(|key| Some((*key, self.streams.get(key)?.cursor))).unzip();
         if keys.is_empty() {
             self.due.clear();
-            return true;
+            return Some(0);
         }
         let news = match timeout(READ_TIMEOUT, self.store.events_after(&cursors, EVENTS_PER_READ)).await {
             Ok(Ok(news)) => news,
             Ok(Err(error)) => {
                 tracing::debug!(error = %error, "event streams wait: the database is unavailable");
-                return false;
+                return None;
             }
-            Err(_) => return false,
+            Err(_) => return None,
         };
         self.due.clear();
+        let streams = u32::try_from(keys.len()).unwrap_or(u32::MAX);
         for (key, news) in keys.into_iter().zip(news) {
             let Some(stream) = self.streams.get_mut(&key) else { continue };
             match stream.deliver(news) {
@@ -312,7 +316,7 @@ impl Follower {
                 Standing::Ended => self.remove(key),
             }
         }
-        true
+        Some(streams)
     }
 }
 
@@ -412,7 +416,7 @@ mod tests {
         assert_eq!(shown().as_deref(), Some("2"));
         // Its next read notices readers that hung up.
         drop((first_reader, second_reader));
-        assert!(follower.read().await);
+        assert_eq!(follower.read().await, Some(0));
         assert_eq!(shown().as_deref(), Some("0"));
     }
 

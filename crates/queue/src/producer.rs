@@ -33,8 +33,10 @@ use super::{
 const BUFFER: usize = 8_192;
 /// Maximum notes per pipeline.
 const BATCH: usize = 1_024;
-/// Time to collect looks, so that many steps of many executions become one message to each API process.
-const LOOK_WINDOW: Duration = Duration::from_millis(5);
+/// Time to collect looks after a batch of them, for each that it had and at most: many steps of many executions become
+/// one message to each API process, and those of one that runs alone wait for nothing.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_LOOK_PAUSE: Duration = Duration::from_millis(5);
 /// Maximum age of a wake-up. Older ones are dropped; the sweep has made newer ones by then.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 /// Command timeout of the sweep, which runs every second and must not stall for the full command timeout.
@@ -244,20 +246,22 @@ struct Sender {
 impl Sender {
     async fn run(mut self) {
         let mut notes = Vec::with_capacity(BATCH);
+        let mut looks_from = Instant::now();
         while self.inbox.recv_many(&mut notes, BATCH).await > 0 {
-            self.wait_for_company(&mut notes).await;
+            self.wait_for_company(&mut notes, looks_from).await;
             let batch = Batch::gather(notes.drain(..), self.list_cap);
+            let pause = LOOK_PAUSE.saturating_mul(u32::try_from(batch.looks.len()).unwrap_or(u32::MAX));
             let waiting = self.send(batch).await;
+            looks_from = Instant::now() + pause.min(LONGEST_LOOK_PAUSE);
             for flushed in waiting {
                 let _ = flushed.send(());
             }
         }
     }
 
-    /// Collects more looks for `LOOK_WINDOW`. Any other note ends the wait immediately.
-    async fn wait_for_company(&mut self, notes: &mut Vec<Note>) {
+    /// Collects more looks until `deadline`. Any other note ends the wait immediately.
+    async fn wait_for_company(&mut self, notes: &mut Vec<Note>, deadline: Instant) {
         let only_looks = |notes: &[Note]| notes.iter().all(|note| matches!(note, Note::Look(_)));
-        let deadline = Instant::now() + LOOK_WINDOW;
         while notes.len() < BATCH && only_looks(notes) {
             let room = BATCH - notes.len();
             match timeout_at(deadline, self.inbox.recv_many(notes, room)).await {
