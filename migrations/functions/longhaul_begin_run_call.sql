@@ -1,5 +1,5 @@
 -- Finds the answer to a request of a run, or records the execution that will answer it. Requests of one run follow each
--- other: all of them lock its row.
+-- other: all of them lock its row, but for a first look that finds nothing to hand out.
 --
 -- Without an `execution` only recorded answers are handed out; 'new' then means that one is needed, and nothing has
 -- changed. With one, which the caller has stored in this transaction, 'new' means that it answers the request.
@@ -26,6 +26,19 @@ declare
     is_new boolean;
     left_over float8;
 begin
+    -- A lock is a write, and its commit waits for the disk. What is decided here is decided again with the execution.
+    if execution is null then
+        return query
+            select 'new', 1, null::uuid, true, x.status, extract(epoch from x.deadline_at - longhaul_now())::float8
+            from runs x
+            where x.id = asked.run_id and x.tenant_id = asked.tenant_id and x.status = 'open'
+                and x.deadline_at > longhaul_now() and x.calls < most_calls and x.positions < most_positions
+                and not exists (select from run_calls c where c.run_id = x.id and c.content = asked.content);
+        if found then
+            return;
+        end if;
+    end if;
+
     select * into r from runs x where x.id = asked.run_id and x.tenant_id = asked.tenant_id for no key update;
     if not found then
         return;

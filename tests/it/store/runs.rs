@@ -38,7 +38,7 @@ async fn ask(world: &World, request: &RunRequest<'_>) -> RunAnswer {
 /// The execution and its occurrence.
 fn given(answer: RunAnswer) -> (ExecutionId, i32) {
     match answer {
-        RunAnswer::New { execution, occurrence } | RunAnswer::Known { execution, occurrence, .. } => {
+        RunAnswer::New { execution, occurrence, .. } | RunAnswer::Known { execution, occurrence, .. } => {
             (execution, occurrence)
         }
         other => panic!("{other:?}"),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use longhaul_domain::{ExecutionId, FileId, RunId, RunStatus, TenantId};
 use longhaul_telemetry::metrics;
 use sha2::{Digest, Sha256};
@@ -75,7 +76,7 @@ struct RequestRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunAnswer {
     /// The execution was stored, and needs a wake-up.
-    New { execution: ExecutionId, occurrence: i32 },
+    New { execution: ExecutionId, occurrence: i32, created_at: DateTime<Utc> },
     /// A recorded execution answers it, which may be under way. `is_new_to_attempt` is true the first time that the
     /// attempt is handed it.
     Known { execution: ExecutionId, occurrence: i32, is_new_to_attempt: bool },
@@ -163,10 +164,16 @@ impl Store {
             let Some(stored) = stored else {
                 return Err(StoreError::Conflict("an execution of the same id exists".into()));
             };
-            let Told::New { occurrence, .. } = ask(&mut *transaction, &row, Some(execution.id)).await? else {
-                // Another request was faster. What it recorded is handed out without this execution.
-                transaction.rollback().await?;
-                continue;
+            let occurrence = match ask(&mut *transaction, &row, Some(execution.id)).await? {
+                Told::New { occurrence, .. } => occurrence,
+                Told::Settled(answer) => {
+                    transaction.rollback().await?;
+                    if matches!(answer, RunAnswer::Known { .. }) {
+                        // Another request was faster. What it recorded is handed out without this execution.
+                        continue;
+                    }
+                    return Ok(answer);
+                }
             };
             if !attach(&mut transaction, (execution.tenant_id, execution.id, None), files).await? {
                 transaction.rollback().await?;
@@ -175,7 +182,7 @@ impl Store {
             transaction.commit().await?;
             self.clock.observe(stored.created_at);
             metrics::executions_submitted(1);
-            return Ok(RunAnswer::New { execution: execution.id, occurrence });
+            return Ok(RunAnswer::New { execution: execution.id, occurrence, created_at: stored.created_at });
         }
         Err(StoreError::Conflict("the calls of the run changed too often".into()))
     }
