@@ -17,10 +17,11 @@ use tokio::{
 const LEAST_RATE: usize = 16 * 1024;
 
 /// A connection that fails when its client takes fewer than [`LEAST_RATE`] bytes per second for `window`, while more
-/// wait for it.
+/// wait for it. It holds `K` for as long as it lives, also in the hands of a web socket.
 #[derive(Debug)]
-pub(crate) struct PacedWrites<S> {
+pub(crate) struct PacedWrites<S, K = ()> {
     stream: S,
+    _kept: K,
     window: Duration,
     /// Runs while bytes wait for the client.
     running: Option<Pin<Box<Sleep>>>,
@@ -28,9 +29,9 @@ pub(crate) struct PacedWrites<S> {
     taken: usize,
 }
 
-impl<S> PacedWrites<S> {
-    pub(crate) fn new(stream: S, window: Duration) -> Self {
-        Self { stream, window, running: None, taken: 0 }
+impl<S, K> PacedWrites<S, K> {
+    pub(crate) fn new(stream: S, window: Duration, kept: K) -> Self {
+        Self { stream, _kept: kept, window, running: None, taken: 0 }
     }
 
     /// Ends the window if nothing waits for the client, or if it took enough.
@@ -56,13 +57,13 @@ impl<S> PacedWrites<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for PacedWrites<S> {
+impl<S: AsyncRead + Unpin, K: Unpin> AsyncRead for PacedWrites<S, K> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for PacedWrites<S> {
+impl<S: AsyncWrite + Unpin, K: Unpin> AsyncWrite for PacedWrites<S, K> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.written(cx, result)
@@ -109,7 +110,7 @@ mod tests {
     async fn read(portion: usize) -> usize {
         let (server, mut client) = duplex(ROOM);
         let writing = tokio::spawn(async move {
-            let mut server = PacedWrites::new(server, WINDOW);
+            let mut server = PacedWrites::new(server, WINDOW, ());
             server.write_all(&vec![b'x'; BYTES]).await?;
             server.flush().await
         });
@@ -135,7 +136,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn idle_stream_is_not_a_slow_client() {
         let (server, mut client) = duplex(4);
-        let mut server = PacedWrites::new(server, WINDOW);
+        let mut server = PacedWrites::new(server, WINDOW, ());
         let mut event = [0; 8];
         for _ in 0..3 {
             let (wrote, _) = tokio::join!(

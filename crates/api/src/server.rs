@@ -1,6 +1,7 @@
 //! The listener: bounds the number of connections, the time to send a request head and the time to read a response.
 //!
-//! `axum::serve` has no such limits: a client without a key could hold every file descriptor of the process.
+//! `axum::serve` has no such limits: a client without a key could hold every file descriptor of the process. They hold
+//! for connections that became web sockets as well.
 
 use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -16,7 +17,10 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 use tower::ServiceExt;
 
 use crate::paced_writes::PacedWrites;
@@ -52,7 +56,13 @@ impl ConnectionLimits {
     }
 }
 
-/// Serves until `shutdown`, then waits for open requests to complete.
+/// Held by the bytes of a connection until they are dropped: a web socket outlives the task that served its request.
+struct Open {
+    _permit: OwnedSemaphorePermit,
+    _tracked: TaskTrackerToken,
+}
+
+/// Serves until `shutdown`, then waits for open requests to complete and for web sockets to close.
 pub(crate) async fn serve(
     limits: ConnectionLimits,
     router: Router,
@@ -69,11 +79,8 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((permit, stream, peer)) => {
-                let serving = serve_connection(limits, router.clone(), stream, peer, shutdown.clone());
-                connections.spawn(async move {
-                    serving.await;
-                    drop(permit);
-                });
+                let open = Open { _permit: permit, _tracked: connections.token() };
+                connections.spawn(serve_connection(limits, router.clone(), (stream, open), peer, shutdown.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -98,7 +105,7 @@ async fn accept(
 async fn serve_connection(
     limits: ConnectionLimits,
     router: Router,
-    stream: TcpStream,
+    (stream, open): (TcpStream, Open),
     peer: SocketAddr,
     shutdown: CancellationToken,
 ) {
@@ -118,7 +125,8 @@ async fn serve_connection(
         .timer(TokioTimer::new())
         .header_read_timeout(limits.next_head)
         .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(PacedWrites::new(stream, limits.slow_read)), service);
+        .serve_connection(TokioIo::new(PacedWrites::new(stream, limits.slow_read, open)), service)
+        .with_upgrades();
     let mut served = std::pin::pin!(served);
     let has_asked = timeout(limits.first_head, first_head.cancelled());
     tokio::select! {
@@ -151,7 +159,7 @@ fn set_options(stream: &TcpStream, stalled_write: Duration) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use axum::routing::get;
+    use axum::{response::Response, routing::get};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpSocket,
@@ -165,8 +173,23 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(300);
     const LARGE: usize = 4 * 1024 * 1024;
 
+    /// Answers with another protocol than HTTP, in which the server says much.
+    async fn switch(mut request: Request) -> Response {
+        let upgraded = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let mut stream = TokioIo::new(upgraded.await.unwrap());
+            let told = stream.write_all(&vec![b'x'; LARGE]).await;
+            assert!(told.is_err(), "the client did not read it");
+        });
+        let switched = Response::builder().status(101).header("connection", "upgrade").header("upgrade", "other");
+        switched.body(Body::empty()).unwrap()
+    }
+
     async fn server(limits: ConnectionLimits) -> (SocketAddr, JoinHandle<()>) {
-        let router = Router::new().route("/", get(async || "ok")).route("/large", get(async || "x".repeat(LARGE)));
+        let router = Router::new()
+            .route("/", get(async || "ok"))
+            .route("/large", get(async || "x".repeat(LARGE)))
+            .route("/switch", get(switch));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         (address, tokio::spawn(serve(limits, router, listener, CancellationToken::new())))
@@ -240,6 +263,24 @@ mod tests {
         assert!(timeout(SHORT, third.read_exact(&mut byte)).await.is_err(), "the third was served beyond the cap");
         drop(open);
         timeout(PATIENCE, third.read_exact(&mut byte)).await.expect("a response in time").unwrap();
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn upgraded_connections_count_until_they_are_cut_off() {
+        let slow_read = Duration::from_secs(2);
+        let (address, server) = server(ConnectionLimits { connections: 1, slow_read, ..patient() }).await;
+        let mut deaf = connect(address).await;
+        let upgrade = "connection: upgrade\r\nupgrade: other";
+        deaf.write_all(format!("GET /switch HTTP/1.1\r\nhost: api\r\n{upgrade}\r\n\r\n").as_bytes()).await.unwrap();
+        let mut head = [0; 12];
+        timeout(PATIENCE, deaf.read_exact(&mut head)).await.expect("a response in time").unwrap();
+        assert_eq!(&head, b"HTTP/1.1 101");
+        let mut second = connect(address).await;
+        ask(&mut second, "/").await;
+        let mut byte = [0; 1];
+        assert!(timeout(SHORT, second.read_exact(&mut byte)).await.is_err(), "the second was served beyond the cap");
+        timeout(PATIENCE, second.read_exact(&mut byte)).await.expect("a response in time").unwrap();
         server.abort();
     }
 
