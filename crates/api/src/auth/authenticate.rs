@@ -32,13 +32,9 @@ impl FromRequestParts<ApiState> for Principal {
     async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, ApiError> {
         let slot = parts.extensions.get::<AuditSlot>().cloned();
         let age = if slot.is_some() { Age::Now } else { Age::Cached };
-        let mut principal = if parts.headers.contains_key(header::AUTHORIZATION) {
-            by_hash(state, hash_of(state, bearer(&parts.headers)?)?, age).await?
-        } else if let Some(key) = parts.headers.get(API_KEY) {
-            let key = key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
-            by_hash(state, hash_of(state, key.trim())?, age).await?
-        } else {
-            of_session(parts, state, age).await?
+        let mut principal = match key_hash(state, &parts.headers)? {
+            Some(hash) => by_hash(state, hash, age).await?,
+            None => of_session(parts, state, age).await?,
         };
         if let Some(slot) = slot {
             principal.act_in(&slot);
@@ -90,6 +86,19 @@ async fn of_session(parts: &Parts, state: &ApiState, age: Age) -> ApiResult<Prin
         Ok(_) | Err(ApiError::InvalidApiKey) => Err(ApiError::Unauthenticated),
         Err(error) => Err(error),
     }
+}
+
+/// The HMAC of the key that a request's headers hold; `None` without a key.
+///
+/// # Errors
+/// They hold something else.
+pub(crate) fn key_hash(state: &ApiState, headers: &HeaderMap) -> ApiResult<Option<Vec<u8>>> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return hash_of(state, bearer(headers)?).map(Some);
+    }
+    let Some(key) = headers.get(API_KEY) else { return Ok(None) };
+    let key = key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+    hash_of(state, key.trim()).map(Some)
 }
 
 fn bearer(headers: &HeaderMap) -> ApiResult<&str> {

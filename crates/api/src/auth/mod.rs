@@ -7,5 +7,5 @@
 mod authenticate;
 mod principal;
 
-pub(crate) use authenticate::{Age, Reader, authenticate, by_hash, by_id};
+pub(crate) use authenticate::{Age, Reader, authenticate, by_hash, by_id, key_hash};
 pub(crate) use principal::Principal;

@@ -81,25 +81,34 @@ impl Drop for Delivery {
     }
 }
 
-/// A run that is not stored, kept while its answer is on its way. Dropped, it may be erased once it has ended.
+/// Runs that are not stored, kept while their answers are on their way. Dropped, they may be erased once they have
+/// ended.
 #[derive(Debug)]
 pub(super) struct Unstored {
     store: Store,
-    execution: ExecutionId,
+    executions: Vec<ExecutionId>,
 }
 
 impl Unstored {
     pub(super) fn new(store: Store, execution: ExecutionId) -> Self {
-        Self { store, execution }
+        Self { store, executions: vec![execution] }
+    }
+
+    /// Keeps the runs of the other one as well.
+    pub(super) fn add(&mut self, mut other: Self) {
+        self.executions.append(&mut other.executions);
     }
 }
 
 impl Drop for Unstored {
     fn drop(&mut self) {
-        let (store, execution) = (self.store.clone(), self.execution);
+        let (store, executions) = (self.store.clone(), std::mem::take(&mut self.executions));
+        if executions.is_empty() {
+            return;
+        }
         tokio::spawn(async move {
-            if let Err(error) = store.let_go_unstored(&[execution]).await {
-                tracing::warn!(error = %error, execution.id = %execution, "a run that is not stored is kept for long");
+            if let Err(error) = store.let_go_unstored(&executions).await {
+                tracing::warn!(error = %error, executions = ?executions, "runs that are not stored are kept for long");
             }
         });
     }

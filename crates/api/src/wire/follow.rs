@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures::stream;
+use futures::{Stream, stream};
 use longhaul_wire::{Fault, FaultKind, Frame, Moment};
 use tokio::time::Instant;
 
@@ -69,9 +69,7 @@ impl Following {
     /// # Errors
     /// The run failed before it said anything, on a wire whose answers cannot say so.
     pub(super) async fn stream(self, skip: usize) -> Answer<Response> {
-        let mut telling = Telling { following: self, ready: VecDeque::new(), skip, state: State::Going };
-        let frames = telling.following.render.begin();
-        telling.add(frames);
+        let mut telling = Telling::new(self, skip, Kind::Events);
         telling.head().await?;
         let chunks = stream::unfold(telling, |mut telling| async { telling.next().await.map(|sent| (sent, telling)) });
         let mut response = Body::from_stream(chunks).into_response();
@@ -81,6 +79,30 @@ impl Following {
         headers.insert(NO_BUFFER, HeaderValue::from_static("no"));
         Ok(response)
     }
+
+    /// The frames of the answer for a web socket. The next one is asked for when the last one was sent.
+    pub(super) fn frames(self) -> impl Stream<Item = Told> + Send {
+        let telling = Telling::new(self, 0, Kind::Frames);
+        stream::unfold(telling, |mut telling| async { telling.told().await.map(|told| (told, telling)) })
+    }
+}
+
+/// One thing that a reader of a stream gets.
+#[derive(Debug)]
+pub(super) enum Told {
+    Frame(Frame),
+    /// Nothing was said for [`KEEP_ALIVE`].
+    Silence,
+    /// The stream cannot be told to its end.
+    Cut,
+}
+
+/// The form of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Events,
+    /// Messages of a web socket: without the mark that ends a stream of events, which has no name.
+    Frames,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,10 +121,18 @@ struct Telling {
     ready: VecDeque<Frame>,
     /// Frames that the reader has.
     skip: usize,
+    kind: Kind,
     state: State,
 }
 
 impl Telling {
+    fn new(following: Following, skip: usize, kind: Kind) -> Self {
+        let mut telling = Self { following, ready: VecDeque::new(), skip, kind, state: State::Going };
+        let frames = telling.following.render.begin();
+        telling.add(frames);
+        telling
+    }
+
     /// Waits for the first moment that says something, for a while, on a wire whose streams cannot tell of a failure.
     async fn head(&mut self) -> Answer<()> {
         if self.following.render.failure_is_told() {
@@ -135,13 +165,27 @@ impl Telling {
     }
 
     fn add(&mut self, frames: Vec<Frame>) {
-        let left_out = self.skip.min(frames.len());
-        self.skip -= left_out;
-        self.ready.extend(frames.into_iter().skip(left_out));
+        let is_told = |frame: &Frame| self.kind == Kind::Events || frame.event.is_some();
+        for frame in frames.into_iter().filter(is_told) {
+            // The mark of the end has no number: without it a stream is not whole.
+            if self.skip == 0 || frame.data == "[DONE]" {
+                self.ready.push_back(frame);
+            } else {
+                self.skip -= 1;
+            }
+        }
     }
 
     /// The next bytes; an error breaks the connection.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        Some(match self.told().await? {
+            Told::Frame(frame) => Ok(Bytes::from(frame.to_bytes())),
+            Told::Silence => Ok(Bytes::from_static(b": keep-alive\n\n")),
+            Told::Cut => Err(io::Error::other("the answer cannot be told to its end")),
+        })
+    }
+
+    async fn told(&mut self) -> Option<Told> {
         loop {
             let is_last = self.state == State::Ending && self.ready.len() <= 1;
             if is_last && self.begin_delivery().await.is_err() {
@@ -149,7 +193,7 @@ impl Telling {
                 self.ready.clear();
             }
             if let Some(frame) = self.ready.pop_front() {
-                return Some(Ok(Bytes::from(frame.to_bytes())));
+                return Some(Told::Frame(frame));
             }
             match self.state {
                 State::Going => {}
@@ -162,13 +206,13 @@ impl Telling {
                 }
                 State::Breaking => {
                     self.state = State::Ended;
-                    return Some(Err(io::Error::other("the answer cannot be told to its end")));
+                    return Some(Told::Cut);
                 }
                 State::Ended => return None,
             }
             if self.state == State::Going {
                 match self.following.moments.next_until(Instant::now() + KEEP_ALIVE).await {
-                    Ok(None) => return Some(Ok(Bytes::from_static(b": keep-alive\n\n"))),
+                    Ok(None) => return Some(Told::Silence),
                     Ok(Some(Next::Moment(moment, at))) => self.take(&moment, at),
                     Ok(Some(Next::Gone)) => self.state = State::Breaking,
                     Err(error) => {
@@ -191,7 +235,7 @@ impl Telling {
 }
 
 /// The answer to a caller whose run goes on, or is gone, while this process cannot tell more of it.
-fn gone() -> Refused {
+pub(super) fn gone() -> Refused {
     let message = "this process stops, or was asked for more streams than it has; the run goes on: ask again";
     Fault { kind: FaultKind::Unavailable, message: message.into(), param: None, code: Some("unavailable".into()) }
         .into()

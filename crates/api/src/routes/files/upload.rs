@@ -29,10 +29,10 @@ use crate::{
 };
 
 /// Longest wait for memory, and for the body to arrive.
-const MEMORY_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const MEMORY_WAIT: Duration = Duration::from_secs(10);
 pub(crate) const BODY_WAIT: Duration = Duration::from_secs(120);
 /// Memory is taken in steps of these bytes, as the body arrives.
-const MEMORY_STEP: u64 = 256 * 1_024;
+pub(crate) const MEMORY_STEP: u64 = 256 * 1_024;
 /// Least bytes of a body in each window, unless it ends: a slower client would hold memory for long.
 const LEAST_BYTES: usize = 160 * 1_024;
 const WINDOW: Duration = Duration::from_secs(10);

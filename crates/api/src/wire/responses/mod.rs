@@ -6,6 +6,7 @@ mod create;
 mod found;
 mod kept;
 mod read;
+mod socket;
 
 use longhaul_wire::{Frame, Moment, responses::Stream};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use crate::state::ApiState;
 
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
-        .routes(routes!(create::create))
+        .routes(routes!(create::create, socket::connect))
         .routes(routes!(create::input_tokens))
         .routes(routes!(compact::compact))
         .routes(routes!(read::get, read::delete))
