@@ -5,6 +5,7 @@ mod messages;
 mod refusals;
 mod responses;
 mod runs;
+mod socket;
 
 use longhaul_api::ApiOptions;
 use longhaul_domain::ExecutionId;
