@@ -13,7 +13,8 @@ fn ask(text: &str) -> Value {
     json!({ "model": "agent:helper", "input": text })
 }
 
-fn text_of(response: &Value) -> String {
+/// The text of a response.
+pub(super) fn text_of(response: &Value) -> String {
     let items = response["output"].as_array().unwrap();
     let parts = items.iter().flat_map(|item| item["content"].as_array().into_iter().flatten());
     parts.filter_map(|part| part["text"].as_str()).collect()

@@ -14,7 +14,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, protocol::frame::coding::CloseCode},
 };
 
-use super::{Bench, execution_of};
+use super::{Bench, execution_of, frames, responses::text_of};
 use crate::support::{
     api::{Caller, EVERYDAY, TestApi},
     fleet::PATIENCE,
@@ -106,12 +106,6 @@ fn unstored(text: &str, previous: Option<&Value>) -> Value {
     body
 }
 
-fn text_of(response: &Value) -> String {
-    let items = response["output"].as_array().unwrap();
-    let parts = items.iter().flat_map(|item| item["content"].as_array().into_iter().flatten());
-    parts.filter_map(|part| part["text"].as_str()).collect()
-}
-
 fn not_found() -> (u64, String) {
     (400, "previous_response_not_found".to_owned())
 }
@@ -136,7 +130,7 @@ async fn socket_answers_one_request_after_the_other() {
     let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
     assert_eq!(&bench.api.acme.get(&path).await.body, first);
     let streamed = bench.api.acme.get(&format!("{path}?stream=true")).await;
-    let frames: Vec<Value> = super::frames(&streamed.text).into_iter().map(|(_, data)| data).collect();
+    let frames: Vec<Value> = frames(&streamed.text).into_iter().map(|(_, data)| data).collect();
     assert_eq!(frames[..frames.len() - 1], events[..]);
     for text in ["two", "three"] {
         assert_eq!(text_of(&socket.ask(&unstored(text, None)).await), format!("heard {text}"));
