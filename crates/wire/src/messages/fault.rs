@@ -4,6 +4,10 @@ use serde_json::{Value, json};
 
 use crate::{Fault, FaultKind};
 
+/// Code of a request with a thread, a conversation that the server holds. The SDK's tool runner sends the whole
+/// conversation instead when it finds this code.
+pub const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
+
 /// The body of an error; `request_id` is that of the header `request-id`.
 #[must_use]
 pub fn body(fault: &Fault, request_id: &str) -> Value {
@@ -11,7 +15,11 @@ pub fn body(fault: &Fault, request_id: &str) -> Value {
         Some(param) if !param.is_empty() => format!("{param}: {}", fault.message),
         Some(_) | None => fault.message.clone(),
     };
-    json!({ "type": "error", "error": { "type": kind(fault.kind), "message": message }, "request_id": request_id })
+    let mut error = json!({ "type": kind(fault.kind), "message": message });
+    if fault.code.as_deref() == Some(THREAD_UNSUPPORTED) {
+        error["details"] = json!({ "error_code": THREAD_UNSUPPORTED, "unsupported": ["thread"] });
+    }
+    json!({ "type": "error", "error": error, "request_id": request_id })
 }
 
 fn kind(kind: FaultKind) -> &'static str {
@@ -43,6 +51,8 @@ mod tests {
         let body = body(&Fault::invalid("model", "required"), "req_1");
         let error = json!({ "type": "invalid_request_error", "message": "model: required" });
         assert_eq!(body, json!({ "type": "error", "error": error, "request_id": "req_1" }));
+        let fault = Fault { code: Some(THREAD_UNSUPPORTED.into()), ..Fault::invalid("thread", "no") };
+        assert_eq!(super::body(&fault, "r")["error"]["details"]["error_code"], THREAD_UNSUPPORTED);
         let fault = Fault { kind: FaultKind::Unavailable, message: "x".into(), param: None, code: None };
         assert_eq!((status(&fault), kind(fault.kind)), (529, "overloaded_error"));
     }

@@ -3,7 +3,7 @@
 use longhaul_sdk::spec::Effort;
 use serde_json::Value;
 
-use super::blocks;
+use super::{blocks, fault::THREAD_UNSUPPORTED};
 use crate::{
     Asked, Choice, Fault, Format, FunctionTool, ModelName, Sampling, approvals,
     members::{self, MAX_PARTS, MAX_TOOLS, Members, Node},
@@ -30,7 +30,8 @@ const PLAIN: [(&str, Plain); 5] = [
 ];
 
 /// Members that would change the answer, with what to send instead.
-const REFUSED: [(&str, &str); 3] = [
+const REFUSED: [(&str, &str); 4] = [
+    ("compaction", "Compaction is not supported; leave this member out."),
     ("mcp_servers", "Give the agent its MCP servers instead; leave this member out."),
     ("container", "Containers are not supported; leave this member out."),
     ("context_management", "Context management is not supported; leave this member out."),
@@ -51,6 +52,11 @@ pub fn read(bytes: &[u8]) -> Result<MessagesRequest, Fault> {
         if let Some(node) = body.get(name) {
             return Err(node.unsupported(message));
         }
+    }
+    if let Some(node) = body.get("thread") {
+        let message = "Threads are not supported: send the whole conversation, without this member.";
+        // The code by which Anthropic's tool runner goes on without a thread.
+        return Err(Fault { code: Some(THREAD_UNSUPPORTED.into()), ..node.unsupported(message) });
     }
     let Ok(model) = model_text.parse::<ModelName>();
     let sampling = sampling(&body)?;
@@ -183,6 +189,7 @@ mod tests {
         for (name, value, param) in [
             ("mcp_servers", json!([]), "mcp_servers"),
             ("container", json!("c"), "container"),
+            ("compaction", json!({}), "compaction"),
             ("tools", json!([{ "type": "bash_20250124", "name": "bash" }]), "tools[0].type"),
             ("output_config", json!({ "format": { "type": "xml" } }), "output_config.format.type"),
         ] {
@@ -190,6 +197,8 @@ mod tests {
             assert_eq!(fault.param.as_deref(), Some(param));
             assert_eq!(fault.code.as_deref(), Some("unsupported_parameter"), "{name}");
         }
+        let fault = read_with(&json!({ "thread": { "type": "create" } })).unwrap_err();
+        assert_eq!(fault.code.as_deref(), Some(THREAD_UNSUPPORTED));
         assert_eq!(read(b"{}").unwrap_err().param.as_deref(), Some("model"));
         assert_eq!(read_with(&json!({ "tool_choice": "any" })).unwrap_err().param.as_deref(), Some("tool_choice"));
     }
