@@ -38,10 +38,11 @@ const PLAIN: [(&str, Plain); 16] = [
 ];
 
 /// Members that would change the answer, with what to send instead.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 7] = [
     ("functions", "Send the functions as `tools`."),
     ("function_call", "Send `tool_choice` instead."),
     ("audio", "Longhaul answers in text only; leave this member out."),
+    ("moderation", "Moderation is not supported: call a moderation endpoint beside this one."),
     ("prediction", "Predicted outputs are not supported; leave this member out."),
     ("web_search_options", "Give the agent a search tool instead; leave this member out."),
     ("top_logprobs", "Log probabilities are not supported; leave this member out."),
