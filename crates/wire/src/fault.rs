@@ -60,9 +60,39 @@ impl Fault {
         Self { kind: FaultKind::Invalid, message: message.into(), param: Some(param.into()), code: None }
     }
 
+    /// The message as a sentence that names its member, for wires whose clients show the message alone.
+    #[must_use]
+    pub fn told(&self) -> String {
+        match &self.param {
+            // A predicate, of which the member is the subject.
+            Some(param) if !param.is_empty() && self.message.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                if self.message.contains(param.as_str()) {
+                    self.message.clone()
+                } else {
+                    format!("`{param}` {}", self.message)
+                }
+            }
+            Some(_) | None => self.message.clone(),
+        }
+    }
+
     /// A member of the request that Longhaul does not support.
     #[must_use]
     pub fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { code: Some("unsupported_parameter".into()), ..Self::invalid(param, message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn predicate_is_told_of_its_member() {
+        assert_eq!(Fault::invalid("Longhaul-Attempt", "is missing").told(), "`Longhaul-Attempt` is missing");
+        for whole in ["the model `x` does not exist", "`model` is empty", "This must be an object."] {
+            assert_eq!(Fault::invalid("model", whole).told(), whole);
+        }
+        assert_eq!(Fault { param: None, ..Fault::invalid("", "is missing") }.told(), "is missing");
     }
 }

@@ -15,7 +15,7 @@ pub fn body(fault: &Fault) -> Value {
         FaultKind::Internal | FaultKind::Unavailable => "server_error",
     };
     let code = fault.code.as_deref().or_else(|| default_code(fault.kind));
-    json!({ "error": { "message": fault.message, "type": kind, "param": fault.param, "code": code } })
+    json!({ "error": { "message": fault.told(), "type": kind, "param": fault.param, "code": code } })
 }
 
 fn default_code(kind: FaultKind) -> Option<&'static str> {
@@ -38,8 +38,8 @@ mod tests {
 
     #[test]
     fn error_has_all_four_members() {
-        let body = body(&Fault::unsupported("n", "no"));
-        let expected = json!({ "message": "no", "type": "invalid_request_error", "param": "n",
+        let body = body(&Fault::unsupported("n", "No."));
+        let expected = json!({ "message": "No.", "type": "invalid_request_error", "param": "n",
             "code": "unsupported_parameter" });
         assert_eq!(body["error"], expected);
         let fault = Fault { kind: FaultKind::Internal, message: "x".into(), param: None, code: None };
