@@ -247,6 +247,10 @@ impl Reader {
         let Some(step) = self.step(event).await? else { return Ok(None) };
         for stored in &step.appends {
             if let Message::Tool { call_id, name, text, is_error, .. } = message(stored)? {
+                // The caller has the results of its own functions, under ids of its own.
+                if self.source.of_caller.as_ref().is_none_or(|own| own.contains(&name)) {
+                    return Ok(None);
+                }
                 return Ok(Some(Moment::Result { call_id, name, text, is_error }));
             }
         }
