@@ -3,9 +3,11 @@
 //! Moments depend on the events and the steps of the run alone: every reader, at any process and at any time, gets the
 //! same ones.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use longhaul_domain::{ExecutionId, ExecutionStatus, RequestKind, TenantId, ToolCall, message::Message};
+use longhaul_domain::{
+    ExecutionId, ExecutionStatus, HumanRequestId, RequestKind, TenantId, ToolCall, message::Message,
+};
 use longhaul_store::{
     executions::read::ExecutionRecord,
     history::{
@@ -29,6 +31,8 @@ use crate::{
 
 /// Most events of one read.
 const EVENTS_PER_READ: i64 = 500;
+/// The tool that asks the caller a question, as workers name it.
+const ASK_CALLER: &str = "ask_caller";
 
 /// The run that is read, and the part of it that is one answer.
 #[derive(Debug, Clone)]
@@ -161,6 +165,8 @@ struct Reader {
     ready: VecDeque<(Moment, i64)>,
     has_started: bool,
     last_text: String,
+    /// Ids of the questions asked, as the caller knows them, by those that the model gave.
+    asked: HashMap<String, String>,
 }
 
 impl Reader {
@@ -172,11 +178,13 @@ impl Reader {
             ready: VecDeque::new(),
             has_started: false,
             last_text: String::new(),
+            asked: HashMap::new(),
         }
     }
 
     async fn push(&mut self, event: &Event) -> ApiResult<()> {
         let waits = self.waits.note(event);
+        self.note_question(event);
         if event.seq <= self.source.after {
             return Ok(());
         }
@@ -189,6 +197,17 @@ impl Reader {
             self.ready.push_back((Moment::Waits(wanted), at));
         }
         Ok(())
+    }
+
+    fn note_question(&mut self, event: &Event) {
+        if event.kind != "question_asked" {
+            return;
+        }
+        let text = |member: &str| event.data.as_ref()?.get(member)?.as_str();
+        let id = text("id").and_then(|id| id.parse::<HumanRequestId>().ok());
+        if let (Some(id), Some(by_model)) = (id, text("call_id")) {
+            self.asked.insert(by_model.to_owned(), call_id(id));
+        }
     }
 
     async fn of_event(&mut self, event: &Event) -> ApiResult<Option<Moment>> {
@@ -217,8 +236,10 @@ impl Reader {
         for stored in &step.appends {
             let Message::Assistant { text, calls, native } = message(stored)? else { continue };
             self.last_text.clone_from(&text);
-            let is_of_caller =
-                |call: &ToolCall| self.source.of_caller.as_ref().is_none_or(|own| own.contains(&call.name));
+            let is_of_caller = |call: &ToolCall| {
+                // A question is told where the run waits for its answer.
+                call.name == ASK_CALLER || self.source.of_caller.as_ref().is_none_or(|own| own.contains(&call.name))
+            };
             let calls = calls.into_iter().map(|call| {
                 let by = if is_of_caller(&call) { Runner::Caller } else { Runner::Worker };
                 ReplyCall { call, by }
@@ -243,14 +264,15 @@ impl Reader {
         Ok(None)
     }
 
-    async fn result(&self, event: &Event) -> ApiResult<Option<Moment>> {
+    async fn result(&mut self, event: &Event) -> ApiResult<Option<Moment>> {
         let Some(step) = self.step(event).await? else { return Ok(None) };
         for stored in &step.appends {
             if let Message::Tool { call_id, name, text, is_error, .. } = message(stored)? {
-                // The caller has the results of its own functions, under ids of its own.
+                // The caller has the results of its own functions.
                 if self.source.of_caller.as_ref().is_none_or(|own| own.contains(&name)) {
                     return Ok(None);
                 }
+                let call_id = if name == ASK_CALLER { self.asked.remove(&call_id).unwrap_or(call_id) } else { call_id };
                 return Ok(Some(Moment::Result { call_id, name, text, is_error }));
             }
         }
