@@ -23,8 +23,7 @@ const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const ANTHROPIC_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const ANTHROPIC_VERSION: HeaderName = HeaderName::from_static("anthropic-version");
 /// Prefixes of paths that the wires have.
-const PREFIXES: [&str; 11] = [
-    "/runs/",
+const PREFIXES: [&str; 10] = [
     "/v1/agui",
     "/v1/assistants",
     "/v1/batches",
@@ -128,7 +127,9 @@ fn of_problem<'a>(
     };
     let mut errors = errors.peekable();
     let param = errors.peek().map(|(path, _)| path.trim_start_matches('/').replace('/', ".")).filter(|p| !p.is_empty());
-    let told: Vec<String> = errors.map(|(path, message)| format!("{path} {message}")).collect();
+    let told: Vec<String> = errors.map(|(path, message)| format!("{path} {message}").trim().to_owned()).collect();
+    // The list of errors is in the message.
+    let detail = detail.trim_end_matches("; see `errors`");
     let message = if told.is_empty() { detail.to_owned() } else { format!("{detail}: {}", told.join("; ")) };
     Fault { kind, message, param, code: Some(code.to_owned()) }
 }
@@ -142,16 +143,16 @@ enum Shape {
 
 /// The shape that a caller understands; `None` for a request over Longhaul's own API.
 fn shape(path: &str, headers: &HeaderMap) -> Option<Shape> {
+    let is_in_run = path.starts_with("/runs/");
     let path = inner(path);
-    let is_below = |prefix: &&str| {
-        path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || prefix.ends_with('/'))
-    };
+    let is_below =
+        |prefix: &&str| path.strip_prefix(*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let is_anthropic = headers.contains_key(&ANTHROPIC_VERSION);
     if is_anthropic || is_below(&"/v1/messages") {
         return Some(Shape::Anthropic);
     }
     let of_sdk = headers.keys().any(|name| name.as_str().starts_with("x-stainless-"));
-    (of_sdk || PREFIXES.iter().any(is_below)).then_some(Shape::OpenAi)
+    (of_sdk || is_in_run || PREFIXES.iter().any(is_below)).then_some(Shape::OpenAi)
 }
 
 /// The path below a run's prefix.
@@ -221,6 +222,7 @@ mod tests {
         {
             assert_eq!(of(path, &[]), Some(Shape::OpenAi), "{path}");
         }
+        assert_eq!(of("/runs/k/attempts/a/v1/nothing", &[]), Some(Shape::OpenAi));
         for path in ["/v1/messages", "/runs/k/attempts/a/v1/messages/count_tokens"] {
             assert_eq!(of(path, &[]), Some(Shape::Anthropic), "{path}");
         }
@@ -235,6 +237,6 @@ mod tests {
     fn violations_name_their_member() {
         let refused = Refused::from(ApiError::invalid("/metadata/a", "is too long"));
         assert_eq!(refused.0.param.as_deref(), Some("metadata.a"));
-        assert!(refused.0.message.ends_with("/metadata/a is too long"), "{}", refused.0.message);
+        assert_eq!(refused.0.message, "the request is invalid: /metadata/a is too long");
     }
 }
