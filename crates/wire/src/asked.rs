@@ -25,8 +25,10 @@ impl FromStr for ModelName {
             Some((key, version)) => version.parse().ok().map(|version| (key.to_owned(), Some(version))),
             None => Some((text.to_owned(), None)),
         };
-        let agent = text.strip_prefix("agent:").and_then(versioned);
-        let definition = text.strip_prefix("definition:").and_then(versioned);
+        // No key holds such, and Postgres takes no NUL.
+        let key_of = |prefix: &str| text.strip_prefix(prefix).filter(|rest| !rest.contains(char::is_control));
+        let agent = key_of("agent:").and_then(versioned);
+        let definition = key_of("definition:").and_then(versioned);
         Ok(match (agent, definition) {
             (Some((key, version)), _) => Self::Agent { key, version },
             (None, Some((key, version))) => Self::Definition { key, version },
@@ -175,7 +177,7 @@ mod tests {
         assert_eq!(name("agent:a.b"), ModelName::Agent { key: "a.b".into(), version: None });
         assert_eq!(name("agent:a@3"), ModelName::Agent { key: "a".into(), version: Some(3) });
         assert_eq!(name("definition:d@1"), ModelName::Definition { key: "d".into(), version: Some(1) });
-        for other in ["gpt-5", "openai/gpt-5", "agent:a@x", "anthropic/claude@2"] {
+        for other in ["gpt-5", "openai/gpt-5", "agent:a@x", "anthropic/claude@2", "agent:\0", "definition:a\n"] {
             assert_eq!(name(other), ModelName::Other(other.into()), "{other}");
         }
     }
