@@ -1,5 +1,6 @@
 //! The wires of other clients: runs over OpenAI's and Anthropic's APIs, over real HTTP, with a model server behind.
 
+mod agui;
 mod chat;
 mod messages;
 mod refusals;
