@@ -4,7 +4,7 @@
 # running server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo dev test verify lint fmt sqlx sqlx-check dist bench docs ci
+.PHONY: help bootstrap demo dev test doors verify lint fmt sqlx sqlx-check dist bench docs ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -26,6 +26,11 @@ test: bootstrap ## all tests
 	@sh deploy/pgvector.sh
 	@sh deploy/browser.sh
 	@RUST_TEST_THREADS=$$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) cargo test --workspace --no-fail-fast
+
+# The clients come from PyPI and npm, in the versions of tests/doors.
+doors: bootstrap ## the suites of OpenAI's, Anthropic's and AG-UI's clients against `longhaul dev`
+	@cargo build --bin longhaul
+	@tests/doors/run.sh
 
 # Every fault but a promotion once, without the hostile tenant, whatever that takes, in the dev profile: the bars in
 # seconds are not checked (docs/reference/verify.md).
