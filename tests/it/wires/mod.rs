@@ -2,6 +2,7 @@
 
 mod agui;
 mod chat;
+mod doors;
 mod messages;
 mod refusals;
 mod responses;
