@@ -50,7 +50,7 @@ until ready; do
 done
 DOORS_OTHER_KEY=$("$program" keys create --name other --org other --json |
     "$python" -c 'import json, sys; print(json.load(sys.stdin)["key"])')
-export DOORS_STUB DOORS_OTHER_KEY
+export DOORS_STUB DOORS_OTHER_KEY PYTHONDONTWRITEBYTECODE=1
 
 failed=0
 suite() {

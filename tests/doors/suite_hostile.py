@@ -225,9 +225,8 @@ async def many_streams_leave_another_tenant_alone():
         await asyncio.sleep(0.5)
     await asyncio.gather(*streams)
     waits.sort()
-    print(
-        f"       {STREAMS} streams; calls of the other: median {waits[len(waits) // 2]:.2f} s, longest {waits[-1]:.2f} s"
-    )
+    median, longest = waits[len(waits) // 2], waits[-1]
+    print(f"       {STREAMS} streams; calls of the other: median {median:.2f} s, longest {longest:.2f} s")
 
 
 if __name__ == "__main__":

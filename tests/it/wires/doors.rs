@@ -46,6 +46,7 @@ async fn python() -> Option<PathBuf> {
 /// The model server of the suites, and its address.
 async fn model(python: &Path) -> (Child, String) {
     let mut command = Command::new(python);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
     let mut child = command.arg(suites().join("model.py")).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let url = tokio::time::timeout(PATIENCE, lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -54,6 +55,7 @@ async fn model(python: &Path) -> (Child, String) {
 
 async fn passes(python: &Path, bench: &Bench, stub: &str, (suite, only): (&str, &str)) {
     let mut command = Command::new(python);
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg(suites().join(suite)).args(["--only", only, "--seconds", SECONDS, "--stub", stub]);
     command.args(["--url", &bench.api.acme.url, "--key", bench.api.acme.key.as_ref().unwrap()]).kill_on_drop(true);
     let output = command.output().await.unwrap();
