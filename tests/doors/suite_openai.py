@@ -1,7 +1,10 @@
 """OpenAI's Python SDK against Longhaul."""
 
 import json
+import socket
+import threading
 import uuid
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -98,6 +101,7 @@ def response_is_created_read_and_deleted():
         made = CLIENT.responses.create(
             model=model, input="Hello.", instructions="Be brief.", metadata={"k": "v"}, temperature=0.5, top_p=0.9
         )
+        assert made._request_id
         same((made.status, made.output_text, made.metadata), ("completed", "You said: Hello.", {"k": "v"}))
         same((made.temperature, made.top_p, made.instructions), (0.5, 0.9, "Be brief."))
         assert made.usage.input_tokens > 0 and made.usage.total_tokens > made.usage.input_tokens
@@ -377,6 +381,12 @@ def errors_have_their_types():
         openai.BadRequestError, ONCE.responses.create, model=ARGS.agent, input="x", tools=[{"type": "web_search"}]
     )
     same((error.code, error.param), ("unsupported_parameter", "tools[0].type"))
+    for member in ({"n": 2}, {"logprobs": True}, {"functions": []}, {"modalities": ["text", "audio"]}):
+        messages = [{"role": "user", "content": "x"}]
+        error = raises(
+            openai.BadRequestError, ONCE.chat.completions.create, model=ARGS.agent, messages=messages, **member
+        )
+        same((error.code, error.param), ("unsupported_parameter", next(iter(member))))
     raises(openai.NotFoundError, ONCE.responses.retrieve, "resp_1")
     raises(openai.NotFoundError, ONCE.get, "/nothing", cast_to=object)
     raises(openai.NotFoundError, ONCE.embeddings.create, model=ARGS.model, input="x")
@@ -430,6 +440,59 @@ def run_pays_once():
         openai.BadRequestError, ONCE.responses.create, model=ARGS.model, input="x", extra_headers={"Longhaul-Run": "a"}
     )
     assert "Longhaul-Attempt" in str(error)
+
+
+class LosesFirstAnswer(threading.Thread):
+    """A proxy that breaks the first connection once the answer to it begins."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.connections = 0
+
+    def run(self):
+        while True:
+            client, _ = self.listener.accept()
+            self.connections += 1
+            server = socket.create_connection((urlsplit(ARGS.url).hostname, urlsplit(ARGS.url).port))
+            ways = ((client, server, False), (server, client, self.connections == 1))
+            for way in ways:
+                threading.Thread(target=self.copy, args=way, daemon=True).start()
+
+    def copy(self, source, target, breaks):
+        while (part := source.recv(65_536)) and not breaks:
+            target.sendall(part)
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # The other way has closed it.
+
+
+@check
+def retry_after_a_lost_answer_pays_once():
+    for stream in (False, True):
+        proxy, text = LosesFirstAnswer(), f"Lost {uuid.uuid4()}"
+        proxy.start()
+        headers = {"Longhaul-Run": f"doors-{uuid.uuid4()}", "Longhaul-Attempt": "1"}
+        client = OpenAI(base_url=f"{proxy.url}/v1", api_key=ARGS.key, default_headers=headers, timeout=60)
+        made = client.responses.create(model=ARGS.model, input=text, stream=stream)
+        response = list(made)[-1].response if stream else made
+        same((response.output_text, proxy.connections, asked(text)), (f"You said: {text}", 2, 1))
+
+
+@check
+def run_outlives_its_client():
+    for model in BOTH:
+        text = f"[slow 1] [words 20] {uuid.uuid4()}"
+        stream = CLIENT.responses.create(model=model, input=text, stream=True)
+        id = next(iter(stream)).response.id
+        stream.close()
+        polled = CLIENT.responses.retrieve(id, include=["message.output_text.logprobs"])
+        while polled.status in ("queued", "in_progress"):
+            polled = CLIENT.responses.retrieve(id)
+        same((polled.status, asked(text)), ("completed", 1))
 
 
 # Chat completions

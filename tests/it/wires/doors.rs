@@ -18,7 +18,7 @@ use crate::support::{fleet::PATIENCE, wait::eventually};
 const SECONDS: &str = "25";
 /// The checks of OpenAI's suite but those that take long: cuts at every event, and cancellation.
 const OF_OPENAI: &str = "models,response_,functions_,whole_,tool_choice,chain_,answer_,background_is_queued,resumed_,\
-                         tokens,conversation,errors,failure,run_,chat_,async_";
+                         tokens,conversation,errors,failure,run_,retry_,chat_,async_";
 
 fn suites() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("doors")
