@@ -67,6 +67,7 @@ echo '== ag-ui-validate'
 "$work/venv/bin/ag-ui-validate" "$LONGHAUL_URL/v1/agui/helper" --no-color --max-warnings 0 \
     --header "Authorization: Bearer $LONGHAUL_API_KEY" || failed=1
 echo '== schemathesis'
+cd "$work" # It keeps what it has found in the directory.
 "$work/venv/bin/schemathesis" run "$LONGHAUL_URL/openapi.json" --phases fuzzing --max-examples 30 --workers 2 \
     --include-path-regex '^/v1/(responses|chat|messages|models|agui|runs)' --request-timeout 30 \
     --checks not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance \
