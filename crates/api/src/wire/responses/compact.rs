@@ -46,6 +46,7 @@ pub(crate) async fn compact(
 ) -> Answer<Json<Value>> {
     principal.need(Scope::ExecutionsWrite)?;
     let create = parsed(&state, principal.tenant(), &headers, body, responses::request::read_compact).await?;
+    let reading = state.reads.place(principal.tenant()).await?;
     let earlier = match before(&state, &principal, &create, &[]).await? {
         Before::Response(found) => said(&state, &found).await?,
         Before::Nothing => Vec::new(),
@@ -73,6 +74,7 @@ pub(crate) async fn compact(
         version: None,
     };
     let plan = plan_call(&state, &principal, request, spec).await?;
+    drop(reading);
     let started = alone(&state, &principal, plan).await?;
     let _unstored = Unstored::new(state.store.clone(), started.execution);
     let mut moments = started.moments(&state, &principal, false).await?;
