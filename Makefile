@@ -15,7 +15,7 @@ bootstrap: ## install what is missing (PostgreSQL, Redis, bubblewrap, a C compil
 # The dev profile: a first build takes a fraction of the release one's time on two cores, `make test` uses the same
 # artifacts (with `-p`, cargo would choose other features of the dependencies, and compile most of them again), and the
 # demo waits for its scripted model and its database rather than for our code.
-demo: bootstrap ## three example definitions over sample input, a chat, a project and a schedule
+demo: bootstrap ## a durable run that is killed, three example definitions over sample input, a chat, a project and a schedule
 	@cargo run --bin longhaul -- demo
 
 dev: bootstrap ## API, worker and page on private servers; data in .longhaul/

@@ -66,13 +66,14 @@ pub struct DevServer {
     pub config: Config,
     env_path: PathBuf,
     roles: JoinSet<anyhow::Result<()>>,
+    shutdown: CancellationToken,
     store: Store,
     postgres: PrivatePostgres,
     redis: PrivateRedis,
 }
 
 impl DevServer {
-    /// Starts the servers and the roles; the roles end when `shutdown` is cancelled.
+    /// Starts the servers and the API, which ends when `shutdown` is cancelled.
     ///
     /// # Errors
     /// A server is missing or does not start, the address is in use, or a file cannot be applied.
@@ -138,15 +139,19 @@ impl DevServer {
             let served = Box::pin(compose::serve_api(&api_config, api_store, open, listener, api_shutdown)).await;
             served.context("the api ended")
         });
-        let worker_config = config.clone();
-        roles.spawn(async move {
+        Ok(Self { url, key, applied, config, env_path, roles, shutdown, store, postgres, redis })
+    }
+
+    /// Starts a worker in this process, which ends with the API.
+    pub fn start_worker(&mut self) {
+        let (config, shutdown) = (self.config.clone(), self.shutdown.clone());
+        self.roles.spawn(async move {
             // A drained worker is followed by another, as under a supervisor.
             while !shutdown.is_cancelled() {
-                compose::run_worker(worker_config.clone(), shutdown.clone()).await.context("the worker ended")?;
+                compose::run_worker(config.clone(), shutdown.clone()).await.context("the worker ended")?;
             }
             Ok(())
         });
-        Ok(Self { url, key, applied, config, env_path, roles, store, postgres, redis })
     }
 
     /// Waits until a role or a server ends; after `shutdown`, until both roles have ended.

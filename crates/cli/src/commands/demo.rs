@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{demo_chat, demo_project, demo_schedule};
+use super::{demo_chat, demo_project, demo_run, demo_schedule};
 use crate::{
     client::{Client, Event},
     dev_server::{self, DevServer, DevServerOptions},
@@ -27,7 +27,8 @@ use crate::{
 const PATIENCE_SCRIPTED: Duration = Duration::from_secs(90);
 const PATIENCE_REAL: Duration = Duration::from_secs(900);
 
-/// Watch three example definitions run over sample input, a chat that asks before it acts, a project, and a schedule
+/// Watch a durable run that is killed, three example definitions over sample input, a chat that asks before it acts, a
+/// project, and a schedule
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Run it in the repository: it applies ./agents and ./definitions and reads ./examples/data. Edit an invoice and run it \
@@ -41,6 +42,9 @@ pub struct DemoArgs {
     /// Data directory
     #[arg(long, value_name = "DIR", default_value_os_t = Path::new(DATA_DIR).join("demo"))]
     data_dir: PathBuf,
+    /// Be the script of the durable run
+    #[arg(long, hide = true)]
+    script: bool,
 }
 
 /// One execution of the demo.
@@ -52,7 +56,11 @@ struct Sample {
 
 /// # Errors
 /// The sample files are not in the working directory, or the servers do not start.
-pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
+pub async fn run(args: DemoArgs, mut sources: Sources) -> anyhow::Result<Exit> {
+    if args.script {
+        return demo_run::script(&sources).await;
+    }
+    sources.flags.extend(demo_run::settings());
     let samples = samples(Path::new("examples/data"))?;
     let files = dev_server::files(&[])?;
     let listen = match args.listen {
@@ -68,7 +76,7 @@ pub async fn run(args: DemoArgs, sources: Sources) -> anyhow::Result<Exit> {
         let client = running.client()?;
         let patience = if running.model_is_scripted() { PATIENCE_SCRIPTED } else { PATIENCE_REAL };
         let shown = tokio::select! {
-            shown = show(&client, &samples, patience) => shown,
+            shown = show(&client, &mut running, &samples, patience) => shown,
             () = shutdown.cancelled() => Ok(Exit::Failure),
         };
         if shown.is_ok() {
@@ -119,15 +127,18 @@ fn samples(data: &Path) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// Runs the samples, then the chat, the project and a schedule of one sample.
-async fn show(client: &Client, samples: &[Sample], patience: Duration) -> anyhow::Result<Exit> {
+/// Runs the script that is killed, the samples, the chat, the project and a schedule of one sample.
+async fn show(client: &Client, server: &mut DevServer, samples: &[Sample], patience: Duration) -> anyhow::Result<Exit> {
+    let went_on = demo_run::play(client, server);
+    let went_on = timeout(PATIENCE_SCRIPTED, went_on).await.context("the durable run did not end in time")??;
+    output::line("\nThe example definitions over sample input:\n");
     let ran = run_samples(client, samples, patience).await?;
     let talked = timeout(patience, demo_chat::talk(client)).await.context("the chat did not end in time")??;
     let planned = timeout(patience, demo_project::run(client)).await.context("the project did not end in time")??;
     let mail = samples.iter().find(|sample| sample.definition == "mail-triage").context("there is no sample mail")?;
     let ticked = demo_schedule::run(client, mail.definition, &mail.input);
     let ticked = timeout(patience, ticked).await.context("the schedule did not tick in time")??;
-    let failed = [ran, talked, planned].into_iter().find(|exit| !matches!(exit, Exit::Done));
+    let failed = [went_on, ran, talked, planned].into_iter().find(|exit| !matches!(exit, Exit::Done));
     Ok(failed.unwrap_or(ticked))
 }
 

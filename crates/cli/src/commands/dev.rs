@@ -42,6 +42,7 @@ pub async fn run(args: DevArgs, sources: Sources) -> anyhow::Result<Exit> {
     let shutdown = CancellationToken::new();
     signals::with_shutdown(shutdown.clone(), async {
         let mut running = DevServer::start(options, sources, shutdown.clone()).await?;
+        running.start_worker();
         say(&running);
         output::line("\nCtrl-C stops it.");
         let ended = running.ended(&shutdown).await;

@@ -14,6 +14,7 @@ pub mod config_check;
 pub mod demo;
 mod demo_chat;
 mod demo_project;
+mod demo_run;
 mod demo_schedule;
 pub mod dev;
 pub mod doctor;
