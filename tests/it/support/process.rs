@@ -10,6 +10,7 @@ use longhaul_cli::compose;
 use longhaul_embedded::free_port;
 use longhaul_guards::http::{self, HttpOptions};
 use longhaul_store::tenants::api_keys::Scope;
+use reqwest::{Method, RequestBuilder};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret;
 use serde_json::Value;
@@ -148,9 +149,13 @@ impl ApiProcess {
         api
     }
 
+    /// A request for a path below `/v1`.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.client.request(method, format!("{}/v1/{path}", self.url)).bearer_auth(&self.key)
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Value {
-        let request = self.client.post(format!("{}/v1/{path}", self.url)).bearer_auth(&self.key).json(body);
-        let answer = request.send().await.unwrap();
+        let answer = self.request(Method::POST, path).json(body).send().await.unwrap();
         assert!(answer.status().is_success(), "{path}: {}", answer.status());
         answer.json().await.unwrap()
     }

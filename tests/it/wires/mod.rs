@@ -3,6 +3,8 @@
 mod agui;
 mod chat;
 mod doors;
+mod frameworks;
+mod kills;
 mod messages;
 mod refusals;
 mod responses;
