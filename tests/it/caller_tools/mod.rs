@@ -6,7 +6,7 @@ mod deaths;
 mod declared;
 mod refusals;
 mod results;
-mod sdks;
+pub(crate) mod sdks;
 
 use std::{collections::BTreeMap, time::Duration};
 

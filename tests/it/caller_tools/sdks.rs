@@ -18,7 +18,7 @@ fn example() -> PathBuf {
 }
 
 /// A Python with the SDKs, in a directory of the build; `None` if pip cannot install them here.
-async fn python() -> Option<PathBuf> {
+pub(crate) async fn python() -> Option<PathBuf> {
     let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tool-runners");
     let python = venv.join("bin/python");
     let requirements = example().join("requirements.txt");
