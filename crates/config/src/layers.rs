@@ -17,6 +17,8 @@ const PREFIX: &str = "LONGHAUL";
 const SEPARATOR: &str = "__";
 /// Users choose the names below this prefix; `LISTED_PROVIDER` lists the settings of a provider.
 const PROVIDERS: &str = "llm.providers.";
+/// Prefix of the models that requests over wires may name.
+const ALIASES: &str = "wires.aliases.";
 /// Users choose the tool names below this prefix.
 const TOOL_LIMITS: &str = "tools.limits.";
 const LISTED_PROVIDER: &str = "llm.providers.scripted.";
@@ -185,6 +187,10 @@ impl KnownSettings {
 
     fn contains(&self, key: &str) -> bool {
         if key.strip_prefix(TOOL_LIMITS).is_some_and(|tool| !tool.contains('.')) {
+            return true;
+        }
+        // Users choose the names; the fields are checked where the model is read.
+        if key.strip_prefix(ALIASES).is_some_and(|alias| alias.contains('.')) {
             return true;
         }
         let Some((_name, field)) = key.strip_prefix(PROVIDERS).and_then(|rest| rest.split_once('.')) else {
