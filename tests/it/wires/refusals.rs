@@ -41,7 +41,7 @@ async fn errors_have_the_shape_of_their_wire() {
         (send(&nobody, "/v1/messages", &chat("agent:helper"), &[]).await, 401, "authentication_error"),
         (send(caller, "/v1/messages", &chat("agent:nothing"), &[version]).await, 404, "not_found_error"),
         (send(caller, "/v1/messages", &json!({}), &[version]).await, 400, "invalid_request_error"),
-        (caller.send(Method::GET, "/v1/models/x", None, &[version]).await, 404, "not_found_error"),
+        (caller.send(Method::GET, "/v1/models/definition:x", None, &[version]).await, 404, "not_found_error"),
     ] {
         assert_eq!((answer.status, &answer.body["type"]), (status, &json!("error")), "{}", answer.text);
         assert_eq!(answer.body["error"]["type"], kind, "{}", answer.text);

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use longhaul_domain::{
     ExecutionId, ExecutionStatus, HumanRequestId, RequestKind, TenantId, ToolCall, message::Message,
 };
+use longhaul_fairness::Share;
 use longhaul_store::{
     executions::read::ExecutionRecord,
     history::{
@@ -74,10 +75,11 @@ impl Moments {
     /// The process has no slot for another stream.
     pub(super) async fn open(state: &ApiState, source: Source) -> ApiResult<Self> {
         let subscription = state.event_streams.subscribe_patiently(source.tenant, source.execution).await?;
-        Ok(Self { reader: Reader::new(state, source), subscription, last: 0, is_over: false })
+        Ok(Self { reader: Reader::new(state, source, Places::Own), subscription, last: 0, is_over: false })
     }
 
-    /// The next moment. After [`Moment::Waits`] and [`Moment::Over`] the answer is complete.
+    /// The next moment. After [`Moment::Waits`] and [`Moment::Over`] the answer is complete. Cancel-safe: a call that
+    /// is given up, such as for a sign of life, loses no event.
     ///
     /// # Errors
     /// The record cannot be read.
@@ -139,7 +141,7 @@ impl Moments {
 /// The record cannot be read.
 pub(super) async fn recorded(state: &ApiState, source: Source) -> ApiResult<Vec<(Moment, i64)>> {
     let mut cursor = Cursor { execution: source.execution, after: 0 };
-    let mut reader = Reader::new(state, source);
+    let mut reader = Reader::new(state, source, Places::OfCaller);
     loop {
         let news = state.store.events_after(&[cursor], EVENTS_PER_READ).await?.pop().flatten();
         let Some(News { events, last, is_over }) = news else { break };
@@ -157,10 +159,20 @@ pub(super) async fn recorded(state: &ApiState, source: Source) -> ApiResult<Vec<
     Ok(reader.ready.into())
 }
 
+/// The places of reads (`crate::reads`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Places {
+    /// Each read takes one: a stream has none between its reads.
+    Own,
+    /// The request has one, and must not wait for a second.
+    OfCaller,
+}
+
 /// Makes moments from events and steps.
 struct Reader {
     state: ApiState,
     source: Source,
+    places: Places,
     waits: Waits,
     ready: VecDeque<(Moment, i64)>,
     has_started: bool,
@@ -170,10 +182,11 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(state: &ApiState, source: Source) -> Self {
+    fn new(state: &ApiState, source: Source, places: Places) -> Self {
         Self {
             state: state.clone(),
             source,
+            places,
             waits: Waits::default(),
             ready: VecDeque::new(),
             has_started: false,
@@ -182,21 +195,26 @@ impl Reader {
         }
     }
 
+    /// Takes the next event. Given up before its end, it takes the event again as if for the first time.
     async fn push(&mut self, event: &Event) -> ApiResult<()> {
-        let waits = self.waits.note(event);
+        let mut waits = self.waits.clone();
+        let is_waiting = waits.note(event);
         self.note_question(event);
-        if event.seq <= self.source.after {
-            return Ok(());
+        if event.seq > self.source.after {
+            let at = event.at.timestamp();
+            let moment = self.of_event(event).await?;
+            let waiting = if is_waiting { Some(Moment::Waits(self.wanted(&waits).await?)) } else { None };
+            self.ready.extend(moment.into_iter().chain(waiting).map(|moment| (moment, at)));
         }
-        let at = event.at.timestamp();
-        if let Some(moment) = self.of_event(event).await? {
-            self.ready.push_back((moment, at));
-        }
-        if waits {
-            let wanted = self.wanted().await?;
-            self.ready.push_back((Moment::Waits(wanted), at));
-        }
+        self.waits = waits;
         Ok(())
+    }
+
+    async fn place(&self) -> ApiResult<Option<Share<TenantId>>> {
+        match self.places {
+            Places::Own => Ok(Some(self.state.reads.place(self.source.tenant).await?)),
+            Places::OfCaller => Ok(None),
+        }
     }
 
     fn note_question(&mut self, event: &Event) {
@@ -272,7 +290,8 @@ impl Reader {
                 if self.source.of_caller.as_ref().is_none_or(|own| own.contains(&name)) {
                     return Ok(None);
                 }
-                let call_id = if name == ASK_CALLER { self.asked.remove(&call_id).unwrap_or(call_id) } else { call_id };
+                let call_id =
+                    if name == ASK_CALLER { self.asked.get(&call_id).cloned().unwrap_or(call_id) } else { call_id };
                 return Ok(Some(Moment::Result { call_id, name, text, is_error }));
             }
         }
@@ -280,9 +299,10 @@ impl Reader {
     }
 
     /// The requests that wait for the caller now.
-    async fn wanted(&self) -> ApiResult<Vec<Wanted>> {
+    async fn wanted(&self, waits: &Waits) -> ApiResult<Vec<Wanted>> {
+        let _place = self.place().await?;
         let mut all = Vec::new();
-        for (id, kind) in self.waits.open() {
+        for (id, kind) in waits.open() {
             let Some(request) = self.state.store.get_request(&TenantScope::from(self.source.tenant), kind, id).await?
             else {
                 continue;
@@ -301,6 +321,7 @@ impl Reader {
     }
 
     async fn end(&mut self) -> ApiResult<()> {
+        let _place = self.place().await?;
         let record =
             self.state.store.get_execution(&TenantScope::from(self.source.tenant), self.source.execution).await?;
         // Pruned: nothing is known of its end.
@@ -348,6 +369,7 @@ impl Reader {
     async fn step(&self, event: &Event) -> ApiResult<Option<RecordedStep>> {
         let step = event.data.as_ref().and_then(|data| data.get("step")?.as_i64());
         let Some(step) = step.and_then(|step| i32::try_from(step).ok()) else { return Ok(None) };
+        let _place = self.place().await?;
         Ok(self.state.store.list_steps(self.source.execution, step - 1, 1, Bodies::Read).await?.pop())
     }
 }

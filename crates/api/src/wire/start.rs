@@ -76,9 +76,11 @@ pub(super) async fn start(
     request: Request,
     in_run: Option<InRun>,
 ) -> Answer<Started> {
+    let reading = state.reads.place(principal.tenant()).await?;
     if let Some(resumed) = resume(state, principal, &request.asked.items, &request.echo).await? {
         return continued(state, principal, resumed).await;
     }
+    drop(reading);
     fresh(state, principal, request, in_run).await
 }
 
@@ -92,10 +94,17 @@ pub(super) async fn fresh(
     request: Request,
     in_run: Option<InRun>,
 ) -> Answer<Started> {
-    let Some(in_run) = in_run else { return alone(state, principal, plan(state, principal, request).await?).await };
+    // For what is read; writes of many callers are committed together.
+    let reading = state.reads.place(principal.tenant()).await?;
+    let Some(in_run) = in_run else {
+        let plan = plan(state, principal, request).await?;
+        drop(reading);
+        return alone(state, principal, plan).await;
+    };
     let content = content(&request);
     let place = Place::find(state, principal, in_run, content).await?;
     let plan = plan(state, principal, request).await?;
+    drop(reading);
     within(state, principal, plan, place).await
 }
 

@@ -92,6 +92,7 @@ pub(super) async fn begin_after(
         Before::Session(session) => return send(state, principal, request, session, OnBusy::Enqueue).await,
         Before::Response(found) => found,
     };
+    let reading = state.reads.place(principal.tenant()).await?;
     let needs = waits_for(state, &found).await?;
     if let Some(fault) = needs {
         return Err(fault.into());
@@ -102,9 +103,11 @@ pub(super) async fn begin_after(
     if let Some(session) = found.record.session.filter(|_| has_session)
         && state.store.is_last_of_session(session, found.execution).await?
     {
+        drop(reading);
         return send(state, principal, request, session, OnBusy::Reject).await;
     }
     request.before = said(state, &found).await?;
+    drop(reading);
     if !has_session {
         return fresh(state, principal, request, in_run).await;
     }

@@ -24,9 +24,9 @@ use super::{
 };
 use crate::{auth::Principal, catalog::Target, state::ApiState, traceparent::traceparent_of};
 
-const INSTRUCTIONS: &str = "Summarise the conversation so far for the model that goes on with it: the goal, what was decided \
-                            and why, facts and names that will be needed, results of tools, and what is left to do. \
-                            Write the summary alone.";
+const INSTRUCTIONS: &str = "Summarise the conversation so far for the model that goes on with it: the goal, what was \
+                            decided and why, facts and names that will be needed, results of tools, and what is left \
+                            to do. Write the summary alone.";
 const ASK: &str = "Write the summary now.";
 
 /// Summarises a conversation by one call of the model, and answers with an item that stands for it.

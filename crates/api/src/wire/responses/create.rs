@@ -89,6 +89,7 @@ pub(super) async fn begin(
     own: &[String],
 ) -> Answer<Following> {
     let kept = Kept::of(&create);
+    let reading = state.reads.place(principal.tenant()).await?;
     let before = before(state, principal, &create, own).await?;
     let is_stored = create.store;
     let request = Request {
@@ -111,7 +112,10 @@ pub(super) async fn begin(
             return Err(Fault::invalid("input", message).into());
         }
         (Some(resumed), _) => continued(state, principal, resumed).await?,
-        (None, before) => begin_after(state, principal, (request, in_run), before).await?,
+        (None, before) => {
+            drop(reading);
+            begin_after(state, principal, (request, in_run), before).await?
+        }
     };
     // A durable run hands its answers to later attempts.
     let is_let_go = !is_stored && started.delivery.is_none();

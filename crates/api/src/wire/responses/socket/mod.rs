@@ -1,8 +1,8 @@
 //! `GET /v1/responses`: a web socket whose messages are requests for responses, one at a time, and whose answers are
 //! their events.
 //!
-//! Invariants: a request that fails leaves the socket open; a run goes on when its socket breaks; a response that is not
-//! stored is continued on its own socket alone, and erased when that closes. See docs/design/wires.md.
+//! Invariants: a request that fails leaves the socket open; a run goes on when its socket breaks; a response that is
+//! not stored is continued on its own socket alone, and erased when that closes. See docs/design/wires.md.
 
 mod connection;
 mod held_reads;
