@@ -1,5 +1,5 @@
-//! Parameters that a request names in the words of another format than its model's (`ModelSpec::extra`): those that both
-//! formats have are translated, and those that this one refuses are left out.
+//! Parameters that a request names in the words of another format than its model's (`ModelSpec::extra`): those that
+//! both formats have are translated, and those that this one refuses are left out.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
