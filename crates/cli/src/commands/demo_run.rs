@@ -52,6 +52,8 @@ pub(super) async fn play(client: &Client, server: &mut DevServer) -> anyhow::Res
     worker.arg("worker").envs(env_file::read(server.env_path())).stdout(Stdio::null()).stderr(Stdio::null());
     let mut worker = worker.spawn().context("a worker cannot be started")?;
     output::said("start", &format!("longhaul run --key {key} -- script"));
+    // As the command does first; so that there is a run to look at.
+    client.send(client.request(Method::POST, "/v1/runs").json(&json!({ "key": key }))).await?;
     let first = start(client, &key)?;
     second_call_begun(client, &key).await?;
     kill(&first)?;
