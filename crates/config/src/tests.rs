@@ -43,6 +43,21 @@ fn only_provider_that_asks_a_model_is_the_default() {
 }
 
 #[test]
+fn aliases_of_models_are_read_and_checked() {
+    let fast = "[wires.aliases.fast]\nprovider = 'house'\nname = 'large'\ntemperature = 0.5\n";
+    let config = with_file(fast, &[]).unwrap();
+    let alias = &config.wires.aliases["fast"];
+    assert_eq!(
+        (alias.provider.as_deref(), alias.name.as_deref(), alias.temperature),
+        (Some("house"), Some("large"), Some(0.5))
+    );
+    let reserved = with_file("[wires.aliases.\"agent:fast\"]\nname = 'large'\n", &[]).unwrap_err().to_string();
+    assert!(reserved.contains("wires.aliases"), "{reserved}");
+    let misspelt = with_file("[wires.aliases.fast]\nnmae = 'large'\n", &[]).unwrap_err().to_string();
+    assert!(misspelt.contains("nmae"), "{misspelt}");
+}
+
+#[test]
 fn the_default_file_lists_exactly_the_settings_that_exist() {
     let written: BTreeSet<String> = layers::merge(&Sources::default())
         .unwrap()
