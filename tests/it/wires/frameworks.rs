@@ -131,6 +131,7 @@ async fn command_of_the_readme_goes_on_after_a_kill() {
 }
 
 fn python3() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH")?;
-    std::env::split_paths(&folders).map(|folder| folder.join("python3")).find(|path| path.exists())
+    let found = std::process::Command::new("sh").args(["-c", "command -v python3"]).output().ok()?;
+    let path = String::from_utf8(found.stdout).ok()?;
+    (!path.trim().is_empty()).then(|| PathBuf::from(path.trim()))
 }

@@ -3,15 +3,12 @@
 //!
 //! The worker that is killed is a process of its own and alone: the one of the demo's own process starts after it.
 
-use std::{
-    env,
-    process::Stdio,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{env, process::Stdio, time::Duration};
 
 use anyhow::Context as _;
 use longhaul_command::{Exit, env_file, output};
 use longhaul_config::Sources;
+use longhaul_shared::clock::{Clock, SystemClock};
 use reqwest::Method;
 use rustix::process::{Pid, Signal, kill_process_group};
 use secrecy::ExposeSecret;
@@ -45,8 +42,7 @@ pub(super) fn settings() -> impl Iterator<Item = (String, String)> {
 /// # Errors
 /// This program cannot be started again, or the API is unreachable.
 pub(super) async fn play(client: &Client, server: &mut DevServer) -> anyhow::Result<Exit> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let key = format!("demo-{}", since.as_millis());
+    let key = format!("demo-{}", SystemClock::new().now().timestamp_millis());
     output::line("\nA script with two model calls, as a durable run:\n");
     let mut worker = own_program()?;
     worker.arg("worker").envs(env_file::read(server.env_path())).stdout(Stdio::null()).stderr(Stdio::null());
