@@ -92,6 +92,8 @@ async fn fork_shares_the_files_of_shared_steps() {
         .fetch_one(&service.fleet.db.pool)
         .await
         .unwrap();
+    // The forks are looked at before a worker has them.
+    worker.drain().await;
     let mut left = Vec::new();
     for from_step in [call, call + 1] {
         service.fleet.llm.push(reply_text("forked"));
@@ -100,12 +102,13 @@ async fn fork_shares_the_files_of_shared_steps() {
         assert_eq!(fork.status, 201, "{}", fork.text);
         let fork = fork.body["id"].as_str().unwrap().to_owned();
         left.push(artifacts(&service, &fork).await.len());
+        let worker = service.fleet.worker_with(|builder| builder.tool(Draw).unwrap());
         service.fleet.ended(fork.parse().unwrap()).await;
+        worker.drain().await;
     }
     assert_eq!(left, [0, 3]);
     assert_eq!(service.api.acme.delete(&format!("/v1/executions/{id}/content")).await.status, 200);
     assert_eq!(bodies(&service).await, 3, "the fork has them");
-    worker.drain().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -222,7 +222,8 @@ async fn poisoned_timer_is_set_aside_alone() {
     let mut woken = 0;
     eventually("the others are woken", SOON, async || {
         woken += world.store.wake_due(500).await.unwrap().len();
-        if woken == 8 { Ok(()) } else { Err(woken) }
+        let aside = world.store.list_set_aside(10).await.unwrap();
+        if woken == 8 && !aside.is_empty() { Ok(()) } else { Err(woken) }
     })
     .await;
     let aside = world.store.list_set_aside(10).await.unwrap();
