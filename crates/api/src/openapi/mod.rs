@@ -86,7 +86,7 @@ fn wire_error() -> Value {
         "required": ["error"],
         "properties": {
             "type": { "const": "error" },
-            "request_id": { "type": ["string", "null"] },
+            "request_id": { "type": "string" },
             "error": {
                 "type": "object",
                 "required": ["message", "type"],
