@@ -20,6 +20,8 @@ pub const BROWSER_TOOLS: [&str; 5] =
     ["browser_navigate", "browser_read", "browser_click", "browser_type", "browser_screenshot"];
 /// Tool of agents with datasets.
 pub const SEARCH_DATASET: &str = "search_dataset";
+/// Tool that asks the caller a question.
+pub const ASK_CALLER: &str = "ask_caller";
 /// Tool of agents with skills.
 pub const LOAD_SKILL: &str = "load_skill";
 const PROVIDER: &str = "provider:";

@@ -1,6 +1,9 @@
 //! Tools that Longhaul answers itself, as agents list them and models see them. The agent loop runs them.
 
-use longhaul_domain::{Plan, requirements::LOAD_SKILL};
+use longhaul_domain::{
+    Plan,
+    requirements::{ASK_CALLER, LOAD_SKILL},
+};
 use longhaul_sdk::{
     ToolEffect, ToolSpec,
     spec::{MAX_EPISODE_CHARS, SKILL_FILE, Strategy},
@@ -9,8 +12,6 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use strum::{VariantArray, VariantNames};
 
-/// Name of the tool that asks the caller a question.
-pub const ASK_CALLER: &str = "ask_caller";
 /// Name of the tool that starts other agents.
 pub const SPAWN_SUB_AGENT: &str = "spawn_sub_agent";
 /// Name of the tool that reads what started agents came to.

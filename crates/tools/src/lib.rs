@@ -28,7 +28,7 @@ mod mcp;
 pub use any_tool::AnyTool;
 pub use browser::BrowserTool;
 pub use fetch_url::{FETCH_URL, FetchUrl, FetchUrlSettings};
-pub use host::{ASK_CALLER, COLLECT_SUB_AGENTS, HostTool, RECALL, REMEMBER, SPAWN_SUB_AGENT};
+pub use host::{COLLECT_SUB_AGENTS, HostTool, RECALL, REMEMBER, SPAWN_SUB_AGENT};
 pub use http::platform_client;
 pub use mcp::{
     AllowedNetworks, INHERITED_ENV, McpPool, McpPoolSettings, MissingTool, SecretResolver, check_server, server_of,
