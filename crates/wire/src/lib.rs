@@ -17,8 +17,10 @@ pub mod messages;
 pub mod models;
 pub mod moment;
 mod parameters;
+pub mod render;
 pub mod responses;
 
 pub use asked::{Asked, Choice, Format, FunctionTool, Inline, InlineKind, Item, ModelName, Part, Sampling, Source};
 pub use fault::{Fault, FaultKind};
 pub use moment::{End, Frame, Moment, Reply, ReplyCall, Runner, Tokens, Wanted, WantedKind};
+pub use render::{Broken, Render};

@@ -1,17 +1,15 @@
 //! `POST /v1/agui/{agent}`: a run over AG-UI, and `GET` of it for a client that comes back.
 
-use std::collections::VecDeque;
-
 use axum::{
     body::Body,
     extract::{RawPathParams, State},
     http::HeaderMap,
     response::Response,
 };
-use longhaul_domain::{ExecutionId, wire_run::Wire};
+use longhaul_domain::wire_run::Wire;
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_wire::{
-    Fault, Frame, Moment,
+    Broken, Frame, Moment, Render,
     agui::{self, AguiRequest, Header, Stream},
 };
 use serde::{Deserialize, Serialize};
@@ -20,15 +18,13 @@ use serde_json::Value;
 use super::{
     body::parsed,
     follow::Following,
-    ids::{answer_id, answer_of},
-    keyed,
-    moments::recorded as recorded_moments,
+    ids::answer_of,
+    moments::{Moments, recorded},
     place::MaybeInRun,
     plan::Request,
-    record::recorded,
+    record::answer,
     refused::{Answer, Refused},
-    render::{Broken, Render},
-    start::{Started, source, start},
+    start::{source, start},
 };
 use crate::{
     auth::{Principal, Reader},
@@ -36,7 +32,6 @@ use crate::{
     extract::Params,
     openapi::params::{InRunHeaders, SubmitKey},
     state::ApiState,
-    traceparent::traceparent_of,
 };
 
 /// What is kept of a request, for the snapshot of a client that comes back.
@@ -80,24 +75,13 @@ pub(crate) async fn run(
     let request = parsed(&state, principal.tenant(), &headers, body, read).await?;
     let AguiRequest { asked, thread_id, run_id, parent_run_id, messages, .. } = request;
     let kept = Kept { thread_id, run_id, parent_run_id, messages };
-    let request = Request {
-        asked,
-        wire: Wire::AgUi,
-        echo: serde_json::to_value(&kept).map_err(|_| ApiError::Internal)?,
-        is_stored: true,
-        is_background: false,
-        traceparent: traceparent_of(&headers),
-        idempotency: None,
-        follows: None,
-        before: Vec::new(),
-        version: None,
-    };
-    let started = start(&state, &principal, keyed(request, &headers)?, in_run).await?;
-    let moments = started.moments(&state, &principal, true).await?;
-    let Started { execution, leg, delivery, .. } = started;
-    let render = Box::new(AgUi::new(kept.header(execution, leg)));
-    let mut response = Following { moments, render, delivery, _unstored: None }.stream(0).await?;
-    if let Ok(cursor) = answer_id(execution, leg).parse() {
+    let echo = serde_json::to_value(&kept).map_err(|_| ApiError::Internal)?;
+    let request = Request::new(asked, Wire::AgUi, echo, &headers)?;
+    let started = start(&state, &principal, request, in_run).await?;
+    let id = started.id();
+    let stream = Stream::new(kept.header(id.clone()));
+    let mut response = started.follow(&state, &principal, stream).await?.stream(0).await?;
+    if let Ok(cursor) = id.parse() {
         response.headers_mut().insert("longhaul-cursor", cursor);
     }
     Ok(response)
@@ -127,31 +111,32 @@ pub(crate) async fn follow(
     let after: Option<u64> = params.take("after");
     params.finish()?;
     let missing = || Refused::not_found("no such run of the agent", "run_not_found");
-    let (execution, number) = answer_of(&named(&path, "id")).ok_or_else(missing)?;
-    let record = recorded(&state, &principal, execution).await.map_err(|refused| refused.or_missing(missing()))?;
-    let is_own = record.run.wire == Wire::AgUi && record.is_readable;
-    let leg = match number {
-        0 => None,
-        number => {
-            Some(state.store.legs(execution).await?.into_iter().find(|leg| leg.leg == number).ok_or_else(missing)?)
-        }
-    };
-    let (request, begins) = leg.as_ref().map_or((&record.run.request, 0), |leg| (&leg.request, leg.after_seq));
-    let kept: Kept = serde_json::from_value(request.clone())
-        .map_err(|_| missing())
-        .and_then(|kept| if is_own { Ok(kept) } else { Err(missing()) })?;
-    let source = source(&principal, execution, (begins, &record.kind), true);
-    let mut render = AgUi::new(kept.header(execution, number));
-    let skip = match after {
-        Some(after) => usize::try_from(after).unwrap_or(usize::MAX),
+    let id = named(&path, "id");
+    let place = answer_of(&id).ok_or_else(missing)?;
+    let record = answer(&state, &principal, place).await.map_err(|refused| refused.or_missing(missing()))?;
+    if record.run.wire != Wire::AgUi || !record.is_readable {
+        return Err(missing());
+    }
+    let kept: Kept = serde_json::from_value(record.request().clone()).map_err(|_| missing())?;
+    let source = source(&principal, place.0, (record.after(), &record.kind), true);
+    let mut stream = Stream::new(kept.header(id));
+    let (snapshot, known, skip) = match after {
+        Some(after) => (None, 0, usize::try_from(after).unwrap_or(usize::MAX)),
         None => {
-            let told = recorded_moments(&state, source.clone()).await?;
-            render.take_up(&kept.messages, told.into_iter().map(|(moment, _)| moment));
-            0
+            let mut known = 0;
+            for (moment, _) in recorded(&state, source.clone()).await? {
+                if stream.is_over() {
+                    break;
+                }
+                stream.push(&moment);
+                known += 1;
+            }
+            (Some(stream.reconnect(&kept.messages)), known, 0)
         }
     };
-    let moments = super::moments::Moments::open(&state, source).await?;
-    Following { moments, render: Box::new(render), delivery: None, _unstored: None }.stream(skip).await
+    let render = Box::new(ComeBack { stream, known, snapshot });
+    let moments = Moments::open(&state, source).await?;
+    Following { moments, render, delivery: None, unstored: None }.stream(skip).await
 }
 
 fn named(path: &RawPathParams, name: &str) -> String {
@@ -159,9 +144,9 @@ fn named(path: &RawPathParams, name: &str) -> String {
 }
 
 impl Kept {
-    fn header(&self, execution: ExecutionId, leg: i32) -> Header {
+    fn header(&self, id: String) -> Header {
         Header {
-            id: answer_id(execution, leg),
+            id,
             thread_id: self.thread_id.clone(),
             run_id: self.run_id.clone(),
             parent_run_id: self.parent_run_id.clone(),
@@ -169,57 +154,39 @@ impl Kept {
     }
 }
 
-/// Events of a run; of a client that comes back, a snapshot stands for the first moments.
-struct AgUi {
+/// The events for a client that comes back: a snapshot stands for the first moments.
+struct ComeBack {
+    /// Has taken the moments of the snapshot.
     stream: Stream,
-    /// Moments that the snapshot stands for, which are told again by the run's record.
-    known: VecDeque<Moment>,
+    /// Moments of the snapshot that the reader of the run has yet to tell again.
+    known: usize,
     snapshot: Option<Vec<Frame>>,
 }
 
-impl AgUi {
-    fn new(header: Header) -> Self {
-        Self { stream: Stream::new(header), known: VecDeque::new(), snapshot: None }
-    }
-
-    fn take_up(&mut self, before: &[Value], moments: impl Iterator<Item = Moment>) {
-        for moment in moments {
-            if self.stream.is_over() {
-                break;
-            }
-            self.stream.push(&moment);
-            self.known.push_back(moment);
-        }
-        self.snapshot = Some(self.stream.reconnect(before));
-    }
-}
-
-impl Render for AgUi {
+impl Render for ComeBack {
     fn begin(&mut self) -> Vec<Frame> {
         self.snapshot.take().unwrap_or_else(|| self.stream.begin())
     }
 
     fn push(&mut self, moment: &Moment, _: i64) -> Result<Vec<Frame>, Broken> {
-        if self.known.front() == Some(moment) {
-            self.known.pop_front();
-            return Ok(Vec::new());
+        match self.known.checked_sub(1) {
+            Some(left) => {
+                self.known = left;
+                Ok(Vec::new())
+            }
+            None => Ok(self.stream.push(moment)),
         }
-        Ok(self.stream.push(moment))
     }
 
     fn object(&self) -> Value {
-        Value::Null
+        Render::object(&self.stream)
     }
 
     fn is_over(&self) -> bool {
-        self.stream.is_over() && self.known.is_empty()
+        self.stream.is_over() && self.known == 0
     }
 
     fn failure_is_told(&self) -> bool {
-        true
-    }
-
-    fn failure(&self) -> Option<Fault> {
-        None
+        self.stream.failure_is_told()
     }
 }

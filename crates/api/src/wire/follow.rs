@@ -12,14 +12,13 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{Stream, stream};
-use longhaul_wire::{Fault, FaultKind, Frame, Moment};
+use longhaul_wire::{Broken, Fault, FaultKind, Frame, Moment, Render};
 use tokio::time::Instant;
 
 use super::{
     delivery::{Delivery, Unstored},
     moments::{Moments, Next},
     refused::{Answer, Refused},
-    render::{Broken, Render},
 };
 
 /// Silence after which a comment keeps the connection open.
@@ -36,10 +35,18 @@ pub(super) struct Following {
     /// Absent outside of a durable run.
     pub(super) delivery: Option<Delivery>,
     /// Present for a run that is not stored.
-    pub(super) _unstored: Option<Unstored>,
+    pub(super) unstored: Option<Unstored>,
 }
 
 impl Following {
+    /// The answer as its caller asked for it.
+    ///
+    /// # Errors
+    /// As those of [`Self::whole`] and [`Self::stream`].
+    pub(super) async fn answer(self, is_streamed: bool) -> Answer<Response> {
+        if is_streamed { self.stream(0).await } else { self.whole().await }
+    }
+
     /// The whole answer as one object.
     ///
     /// # Errors
@@ -154,8 +161,8 @@ impl Telling {
     fn take(&mut self, moment: &Moment, at: i64) {
         match self.following.render.push(moment, at) {
             Ok(frames) => self.add(frames),
-            Err(Broken { last }) => {
-                self.add(last);
+            Err(Broken { frames }) => {
+                self.add(frames);
                 self.state = State::Breaking;
             }
         }

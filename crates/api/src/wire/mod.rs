@@ -20,24 +20,17 @@ mod place;
 mod plan;
 mod record;
 mod refused;
-mod render;
 mod responses;
 mod resume;
 mod start;
 mod waits;
 
-use axum::http::HeaderMap;
-use longhaul_store::executions::submit::Idempotency;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use models::with_slash as model_with_slash;
 pub(crate) use refused::around;
 
-use plan::Request;
-use refused::Answer;
-use start::request_hash;
-
-use crate::{routes::executions::request::idempotency_key, state::ApiState};
+use crate::state::ApiState;
 
 /// Beginnings of the paths of the wires.
 pub(crate) const PATHS: [&str; 5] = ["/v1/agui", "/v1/chat/", "/v1/messages", "/v1/models", "/v1/responses"];
@@ -52,11 +45,4 @@ pub(crate) fn routes() -> OpenApiRouter<ApiState> {
         .merge(responses::routes())
         .routes(routes!(agui::run))
         .routes(routes!(agui::follow))
-}
-
-/// The request with its idempotency key, if it has one.
-fn keyed(request: Request, headers: &HeaderMap) -> Answer<Request> {
-    let key = idempotency_key(headers)?;
-    let idempotency = key.map(|key| Idempotency { key, request_hash: request_hash(&request) });
-    Ok(Request { idempotency, ..request })
 }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use longhaul_domain::{
     ExecutionId, ExecutionStatus, HumanRequestId, RequestKind, TenantId, ToolCall, message::Message,
+    requirements::ASK_CALLER,
 };
 use longhaul_fairness::Share;
 use longhaul_store::{
@@ -32,8 +33,6 @@ use crate::{
 
 /// Most events of one read.
 const EVENTS_PER_READ: i64 = 500;
-/// The tool that asks the caller a question, as workers name it.
-const ASK_CALLER: &str = "ask_caller";
 
 /// The run that is read, and the part of it that is one answer.
 #[derive(Debug, Clone)]
@@ -78,8 +77,8 @@ impl Moments {
         Ok(Self { reader: Reader::new(state, source, Places::Own), subscription, last: 0, is_over: false })
     }
 
-    /// The next moment. After [`Moment::Waits`] and [`Moment::Over`] the answer is complete. Cancel-safe: a call that
-    /// is given up, such as for a sign of life, loses no event.
+    /// The next moment. After [`Moment::Waits`] and [`Moment::Over`] the answer is complete. A call that is given up
+    /// may lose events: a reader with a limit asks with [`Self::next_until`].
     ///
     /// # Errors
     /// The record cannot be read.
@@ -195,18 +194,16 @@ impl Reader {
         }
     }
 
-    /// Takes the next event. Given up before its end, it takes the event again as if for the first time.
     async fn push(&mut self, event: &Event) -> ApiResult<()> {
-        let mut waits = self.waits.clone();
-        let is_waiting = waits.note(event);
+        let is_waiting = self.waits.note(event);
         self.note_question(event);
-        if event.seq > self.source.after {
-            let at = event.at.timestamp();
-            let moment = self.of_event(event).await?;
-            let waiting = if is_waiting { Some(Moment::Waits(self.wanted(&waits).await?)) } else { None };
-            self.ready.extend(moment.into_iter().chain(waiting).map(|moment| (moment, at)));
+        if event.seq <= self.source.after {
+            return Ok(());
         }
-        self.waits = waits;
+        let at = event.at.timestamp();
+        let moment = self.of_event(event).await?;
+        let waiting = if is_waiting { Some(Moment::Waits(self.wanted().await?)) } else { None };
+        self.ready.extend(moment.into_iter().chain(waiting).map(|moment| (moment, at)));
         Ok(())
     }
 
@@ -299,10 +296,10 @@ impl Reader {
     }
 
     /// The requests that wait for the caller now.
-    async fn wanted(&self, waits: &Waits) -> ApiResult<Vec<Wanted>> {
+    async fn wanted(&self) -> ApiResult<Vec<Wanted>> {
         let _place = self.place().await?;
         let mut all = Vec::new();
-        for (id, kind) in waits.open() {
+        for (id, kind) in self.waits.open() {
             let Some(request) = self.state.store.get_request(&TenantScope::from(self.source.tenant), kind, id).await?
             else {
                 continue;

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use axum::http::HeaderMap;
 use longhaul_domain::{
     DEFAULT_QUEUE, FileId, INTERACTIVE_QUEUE, MAX_DEADLINE,
     message::Message,
@@ -13,8 +14,11 @@ use longhaul_store::executions::{
     planned::Pinned,
     submit::{Idempotency, NewExecution},
 };
-use longhaul_wire::{Asked, Choice, Fault, FaultKind, Format, FunctionTool, Item, ModelName, Sampling};
+use longhaul_wire::{
+    Asked, Choice, Fault, FaultKind, Format, FunctionTool, Item, ModelName, Sampling, content::content_hash,
+};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{
     names::{model_of, unknown},
@@ -27,9 +31,10 @@ use crate::{
     catalog_error::CatalogError,
     error::ApiError,
     records::MAX_TOOLS,
-    routes::executions::ExecutionError,
+    routes::executions::{ExecutionError, request::idempotency_key},
     schema,
     state::ApiState,
+    traceparent::traceparent_of,
 };
 
 /// Time that a caller has for the result of one of its functions.
@@ -62,6 +67,37 @@ pub(super) struct Request {
     pub(super) before: Vec<Message>,
     /// Version of the agent that the conversation has.
     pub(super) version: Option<i32>,
+}
+
+impl Request {
+    /// A request that is stored and waited for, and that follows nothing, with what its headers say.
+    ///
+    /// # Errors
+    /// The idempotency key is malformed.
+    pub(super) fn new(asked: Asked, wire: Wire, echo: Value, headers: &HeaderMap) -> Answer<Self> {
+        let hash = Sha256::new().chain_update(b"wire\0").chain_update(content_hash(&asked));
+        let request_hash = hash.chain_update(echo.to_string()).finalize().to_vec();
+        let key = idempotency_key(headers)?;
+        Ok(Self {
+            asked,
+            wire,
+            echo,
+            is_stored: true,
+            is_background: false,
+            traceparent: traceparent_of(headers),
+            idempotency: key.map(|key| Idempotency { key, request_hash }),
+            follows: None,
+            before: Vec::new(),
+            version: None,
+        })
+    }
+
+    /// Content of the request within a durable run: the same one is the same call. A restarted program is handed the
+    /// same response, so that the id of the one that it follows is the same, too.
+    pub(super) fn content(&self) -> [u8; 32] {
+        let hash = Sha256::new().chain_update(content_hash(&self.asked)).chain_update(self.wire.as_str());
+        hash.chain_update(self.follows.as_deref().unwrap_or_default()).finalize().into()
+    }
 }
 
 /// An execution that is not stored yet.

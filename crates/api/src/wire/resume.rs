@@ -42,15 +42,15 @@ pub(super) struct Resumed {
 }
 
 /// Gives a waiting run what the end of the conversation brings. `None` if nothing there belongs to a run that still
-/// waits, or waited, for it: then the request begins a run of its own.
+/// waits, or waited, for it: then the request begins a run of its own. `follows`: the run that the request names.
 ///
 /// # Errors
 /// A result is not accepted, or Postgres is unavailable.
 pub(super) async fn resume(
     state: &ApiState,
     principal: &Principal,
-    items: &[Item],
-    request: &Value,
+    (items, request): (&[Item], &Value),
+    follows: Option<ExecutionId>,
 ) -> Answer<Option<Resumed>> {
     let brought = brought(items);
     if brought.is_empty() {
@@ -64,6 +64,10 @@ pub(super) async fn resume(
         let Some(execution) = found.first().map(|request| request.execution_id) else { return Ok(None) };
         if found.iter().any(|request| request.execution_id != execution) {
             return Err(Fault::invalid("input", "has results for calls of several responses; send them apart").into());
+        }
+        if follows.is_some_and(|follows| follows != execution) {
+            let message = "has results for calls of another response than `previous_response_id`";
+            return Err(Fault::invalid("input", message).into());
         }
         let waiting = found.iter().filter(|request| view::state(request) == RequestState::Waiting);
         let waiting: Vec<_> = waiting.filter_map(|request| Some((request, brought.get(&request.id)?))).collect();

@@ -3,11 +3,12 @@
 
 use longhaul_domain::ExecutionId;
 use longhaul_store::{StoreError, executions::submit::Submitted, runs::RunAnswer};
-use longhaul_wire::{Fault, FaultKind, content::content_hash};
-use sha2::{Digest, Sha256};
+use longhaul_wire::{Fault, FaultKind, Render};
 
 use super::{
     delivery::Delivery,
+    follow::Following,
+    ids::answer_id,
     moments::{Moments, Source},
     place::{InRun, Place},
     plan::{Kind, Plan, Request, plan},
@@ -35,18 +36,29 @@ pub(super) struct Started {
 }
 
 impl Started {
+    /// Id of the answer without the prefix of its wire.
+    pub(super) fn id(&self) -> String {
+        answer_id(self.execution, self.leg)
+    }
+
+    /// True for one call of a model.
+    pub(super) fn is_one_call(&self) -> bool {
+        self.kind.of_caller.is_none()
+    }
+
     /// Follows the answer from its begin.
     ///
     /// # Errors
     /// The process has no slot for another stream.
-    pub(super) async fn moments(
-        &self,
+    pub(super) async fn follow(
+        self,
         state: &ApiState,
         principal: &Principal,
-        has_results: bool,
-    ) -> ApiResult<Moments> {
-        let source = source(principal, self.execution, (self.after, &self.kind), has_results);
-        Moments::open(state, source).await
+        render: impl Render + 'static,
+    ) -> ApiResult<Following> {
+        let source = source(principal, self.execution, (self.after, &self.kind), render.tells_results());
+        let moments = Moments::open(state, source).await?;
+        Ok(Following { moments, render: Box::new(render), delivery: self.delivery, unstored: None })
     }
 }
 
@@ -77,7 +89,7 @@ pub(super) async fn start(
     in_run: Option<InRun>,
 ) -> Answer<Started> {
     let reading = state.reads.place(principal.tenant()).await?;
-    if let Some(resumed) = resume(state, principal, &request.asked.items, &request.echo).await? {
+    if let Some(resumed) = resume(state, principal, (&request.asked.items, &request.echo), None).await? {
         return continued(state, principal, resumed).await;
     }
     drop(reading);
@@ -101,7 +113,7 @@ pub(super) async fn fresh(
         drop(reading);
         return alone(state, principal, plan).await;
     };
-    let content = content(&request);
+    let content = request.content();
     let place = Place::find(state, principal, in_run, content).await?;
     let plan = plan(state, principal, request).await?;
     drop(reading);
@@ -182,17 +194,4 @@ async fn within(state: &ApiState, principal: &Principal, plan: Plan, mut place: 
     };
     let delivery = Some(Delivery::new(state.store.clone(), place, occurrence));
     Ok(Started { execution: id, leg: 0, after: 0, created_at, kind, delivery })
-}
-
-/// Content of a request within a durable run: the same one is the same call. A restarted program is handed the same
-/// response, so that the id of the one that it follows is the same, too.
-fn content(request: &Request) -> [u8; 32] {
-    let hash = Sha256::new().chain_update(content_hash(&request.asked)).chain_update(request.wire.as_str());
-    hash.chain_update(request.follows.as_deref().unwrap_or_default()).finalize().into()
-}
-
-/// The hash that an idempotency key stands for.
-pub(super) fn request_hash(request: &Request) -> Vec<u8> {
-    let hash = Sha256::new().chain_update(b"wire\0").chain_update(content_hash(&request.asked));
-    hash.chain_update(request.echo.to_string()).finalize().to_vec()
 }

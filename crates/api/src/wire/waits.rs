@@ -6,7 +6,7 @@ use longhaul_domain::{HumanRequestId, RequestKind};
 use longhaul_store::history::events::Event;
 
 /// Open requests of a run and of what it started, as of an event.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Waits {
     /// By the number of the event that told of them, which orders them.
     open: BTreeMap<i32, (HumanRequestId, RequestKind)>,

@@ -3,7 +3,7 @@
 use longhaul_domain::{ToolCall, message::NativeFormat};
 use serde_json::{Value, json};
 
-use crate::{End, Fault, FaultKind, Frame, Moment, Reply, Runner, Tokens, Wanted, WantedKind, approvals};
+use crate::{End, Fault, FaultKind, Moment, Reply, Runner, Tokens, Wanted, WantedKind, approvals};
 
 /// Between the texts of two turns of one answer.
 const BETWEEN_TURNS: &str = "\n\n";
@@ -21,15 +21,6 @@ pub struct Header {
     pub one_call: bool,
     /// Chat completions only: a last chunk states the tokens.
     pub include_usage: bool,
-}
-
-/// A stream that cannot go on: what was told cannot be taken back, or the run failed. The connection is to be broken
-/// after `frames`: a stream that merely ends is taken for a whole answer. If nothing was sent yet, `fault` is the
-/// answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broken {
-    pub frames: Vec<Frame>,
-    pub fault: Option<Fault>,
 }
 
 /// A part that a moment adds to an answer.

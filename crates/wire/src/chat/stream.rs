@@ -4,8 +4,8 @@ use longhaul_domain::ToolCall;
 use serde_json::{Value, json};
 
 use crate::{
-    Fault, Frame, Moment, Tokens,
-    answer::{Addition, Answer, Broken, Header},
+    Broken, Fault, Frame, Moment, Render, Tokens,
+    answer::{Addition, Answer, Header},
 };
 
 /// The answer, built from the moments of a run.
@@ -23,19 +23,15 @@ impl Stream {
         let answer = Answer::new(header.one_call);
         Self { header, answer, calls: 0 }
     }
+}
 
-    /// The frames before the first moment.
-    #[must_use]
-    pub fn begin(&self) -> Vec<Frame> {
+impl Render for Stream {
+    fn begin(&mut self) -> Vec<Frame> {
         vec![self.chunk(&json!({ "role": "assistant", "content": "", "refusal": null }), None)]
     }
 
-    /// The frames that a moment adds. An answer told whole takes the moments likewise, whatever this returns.
-    ///
-    /// # Errors
-    /// The stream cannot go on.
-    pub fn push(&mut self, moment: &Moment) -> Result<Vec<Frame>, Broken> {
-        let added = self.answer.push(moment).map_err(|fault| Broken { frames: Vec::new(), fault })?;
+    fn push(&mut self, moment: &Moment, _: i64) -> Result<Vec<Frame>, Broken> {
+        let added = self.answer.push(moment).map_err(|_| Broken::default())?;
         let mut frames = Vec::new();
         for addition in added {
             match addition {
@@ -54,9 +50,7 @@ impl Stream {
         Ok(frames)
     }
 
-    /// The whole answer; of a run that failed, see [`failure`](Self::failure).
-    #[must_use]
-    pub fn object(&self) -> Value {
+    fn object(&self) -> Value {
         let text = self.answer.text();
         let content = if text.is_empty() && !self.answer.calls.is_empty() { Value::Null } else { json!(text) };
         let mut message = json!({ "role": "assistant", "content": content, "refusal": null, "annotations": [] });
@@ -75,18 +69,20 @@ impl Stream {
         })
     }
 
-    /// True if nothing follows.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.answer.is_over
     }
 
-    /// The error to answer with instead of an object.
-    #[must_use]
-    pub fn failure(&self) -> Option<Fault> {
-        self.answer.failure.clone()
+    fn failure_is_told(&self) -> bool {
+        false
     }
 
+    fn failure(&self) -> Option<Fault> {
+        self.answer.failure.clone()
+    }
+}
+
+impl Stream {
     fn end(&self) -> Vec<Frame> {
         let mut frames = vec![self.chunk(&json!({}), Some(self.finish_reason()))];
         if self.header.include_usage {
@@ -169,7 +165,7 @@ mod tests {
     fn told(stream: &mut Stream, moments: &[Moment]) -> Result<Vec<Frame>, Broken> {
         let mut frames = stream.begin();
         for moment in moments {
-            frames.extend(stream.push(moment)?);
+            frames.extend(stream.push(moment, 0)?);
         }
         Ok(frames)
     }
@@ -218,8 +214,7 @@ mod tests {
     fn failed_run_breaks_its_stream() {
         let mut stream = Stream::new(header(false));
         let broken = told(&mut stream, &[text(1, "a"), failed()]).unwrap_err();
-        assert_eq!(broken.fault, stream.failure());
-        assert!(stream.is_over() && broken.frames.is_empty());
+        assert!(stream.failure().is_some() && stream.is_over() && broken.frames.is_empty());
     }
 
     proptest! {
@@ -229,13 +224,13 @@ mod tests {
             let frames = told(&mut stream, &moments);
             let mut whole = Stream::new(header(one_call));
             for moment in &moments {
-                let _ = whole.push(moment);
+                let _ = whole.push(moment, 0);
             }
             prop_assert!(whole.is_over());
             match frames {
-                Err(broken) => {
+                Err(_) => {
                     let is_void = moments.iter().any(|moment| matches!(moment, Moment::Void { .. }));
-                    prop_assert!(broken.fault.is_some() || is_void);
+                    prop_assert!(stream.failure().is_some() || is_void);
                 }
                 Ok(frames) => {
                     let chunks = chunks(&frames);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::fault;
 use crate::{
-    Fault, Frame, Moment, Tokens,
-    answer::{Addition, Answer, Broken, Header, kind_of, text_of},
+    Broken, Fault, Frame, Moment, Render, Tokens,
+    answer::{Addition, Answer, Header, kind_of, text_of},
 };
 
 /// The answer, built from the moments of a run.
@@ -26,20 +26,16 @@ impl Stream {
         let answer = Answer::new(header.one_call);
         Self { header, answer, next: 0, open: None }
     }
+}
 
-    /// The frames before the first moment.
-    #[must_use]
-    pub fn begin(&self) -> Vec<Frame> {
+impl Render for Stream {
+    fn begin(&mut self) -> Vec<Frame> {
         let message = self.message(&[], None, Tokens::default());
         vec![frame("message_start", &json!({ "type": "message_start", "message": message }))]
     }
 
-    /// The frames that a moment adds. An answer told whole takes the moments likewise, whatever this returns.
-    ///
-    /// # Errors
-    /// The stream cannot go on.
-    pub fn push(&mut self, moment: &Moment) -> Result<Vec<Frame>, Broken> {
-        let added = self.answer.push(moment).map_err(|fault| Broken { frames: self.error(fault.as_ref()), fault })?;
+    fn push(&mut self, moment: &Moment, _: i64) -> Result<Vec<Frame>, Broken> {
+        let added = self.answer.push(moment).map_err(|fault| Broken { frames: self.error(fault.as_ref()) })?;
         let mut frames = Vec::new();
         for addition in added {
             match addition {
@@ -52,9 +48,7 @@ impl Stream {
         Ok(frames)
     }
 
-    /// The whole answer; of a run that failed, see [`failure`](Self::failure).
-    #[must_use]
-    pub fn object(&self) -> Value {
+    fn object(&self) -> Value {
         let mut content: Vec<Value> = match &self.answer.native {
             Some(blocks) => blocks.iter().map(told_block).collect(),
             None => Vec::new(),
@@ -68,18 +62,20 @@ impl Stream {
         self.message(&content, Some(self.stop_reason()), self.answer.tokens)
     }
 
-    /// True if nothing follows.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         self.answer.is_over
     }
 
-    /// The error to answer with instead of an object.
-    #[must_use]
-    pub fn failure(&self) -> Option<Fault> {
-        self.answer.failure.clone()
+    fn failure_is_told(&self) -> bool {
+        false
     }
 
+    fn failure(&self) -> Option<Fault> {
+        self.answer.failure.clone()
+    }
+}
+
+impl Stream {
     fn text(&mut self, text: &str, frames: &mut Vec<Frame>) {
         let index = match self.open {
             Some(index) => index,
@@ -239,7 +235,7 @@ mod tests {
     fn told(stream: &mut Stream, moments: &[Moment]) -> Result<Vec<Value>, Broken> {
         let mut frames = stream.begin();
         for moment in moments {
-            frames.extend(stream.push(moment)?);
+            frames.extend(stream.push(moment, 0)?);
         }
         let event = |frame: &Frame| {
             let data: Value = serde_json::from_str(&frame.data).unwrap();
@@ -332,7 +328,7 @@ mod tests {
             let events = told(&mut stream, &moments);
             let mut whole = Stream::new(header(one_call));
             for moment in &moments {
-                let _ = whole.push(moment);
+                let _ = whole.push(moment, 0);
             }
             prop_assert!(whole.is_over());
             if let Ok(events) = events {

@@ -16,8 +16,6 @@ pub struct Compacted {
     pub id: String,
     /// Unix seconds.
     pub created_at: i64,
-    /// Items that stay as they are, before the summary.
-    pub kept: Vec<Value>,
     pub summary: String,
     /// Tokens of the call that made the summary.
     pub tokens: Tokens,
@@ -26,17 +24,16 @@ pub struct Compacted {
 /// The object `response.compaction`.
 #[must_use]
 pub fn object(compacted: &Compacted) -> Value {
-    let mut output = compacted.kept.clone();
-    output.push(json!({
+    let item = json!({
         "type": "compaction",
         "id": format!("cmp_{}", compacted.id.strip_prefix("resp_").unwrap_or(&compacted.id)),
         "encrypted_content": content_of(&compacted.summary),
-    }));
+    });
     json!({
         "id": compacted.id,
         "object": "response.compaction",
         "created_at": compacted.created_at,
-        "output": output,
+        "output": [item],
         "usage": object::usage(compacted.tokens),
     })
 }
@@ -63,16 +60,14 @@ mod tests {
         let compacted = Compacted {
             id: "resp_1".into(),
             created_at: 7,
-            kept: vec![json!({ "type": "message" })],
             summary: "Ünder way.".into(),
             tokens: Tokens { input: 3, output: 2, ..Tokens::default() },
         };
         let object = object(&compacted);
         assert_eq!(object["object"], "response.compaction");
-        assert_eq!(object["output"][0]["type"], "message");
-        assert_eq!(object["output"][1]["id"], "cmp_1");
+        assert_eq!(object["output"][0]["id"], "cmp_1");
         assert_eq!(object["usage"]["total_tokens"], 5);
-        let content = object["output"][1]["encrypted_content"].as_str().unwrap();
+        let content = object["output"][0]["encrypted_content"].as_str().unwrap();
         assert_eq!(summary_of(content).as_deref(), Some("Ünder way."));
     }
 

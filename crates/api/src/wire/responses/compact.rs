@@ -1,11 +1,11 @@
 //! `POST /v1/responses/compact`: the summary of a conversation, as an item that stands for it in later requests.
 
-use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use axum::{body::Body, extract::State, http::HeaderMap, response::Response};
 use longhaul_domain::wire_run::Wire;
 use longhaul_sdk::spec::ModelSpec;
 use longhaul_store::tenants::api_keys::Scope;
 use longhaul_wire::{
-    Asked, Choice, End, Fault, FaultKind, Format, Item, ModelName, Moment, Part, Tokens,
+    Asked, Broken, Choice, End, Fault, FaultKind, Format, Frame, Item, ModelName, Moment, Part, Render, Tokens,
     responses::{self, compact::Compacted},
 };
 use serde_json::{Value, json};
@@ -14,15 +14,15 @@ use super::{
     super::{
         body::parsed,
         delivery::Unstored,
-        moments::Next,
+        follow::Following,
         plan::{Request, model, of_model, plan_call},
-        refused::{Answer, Refused},
+        refused::Answer,
         start::alone,
     },
     chain::{Before, before, said},
     kept::response_id,
 };
-use crate::{auth::Principal, catalog::Target, state::ApiState, traceparent::traceparent_of};
+use crate::{auth::Principal, catalog::Target, state::ApiState};
 
 const INSTRUCTIONS: &str = "Summarise the conversation so far for the model that goes on with it: the goal, what was \
                             decided and why, facts and names that will be needed, results of tools, and what is left \
@@ -43,7 +43,7 @@ pub(crate) async fn compact(
     principal: Principal,
     headers: HeaderMap,
     body: Body,
-) -> Answer<Json<Value>> {
+) -> Answer<Response> {
     principal.need(Scope::ExecutionsWrite)?;
     let create = parsed(&state, principal.tenant(), &headers, body, responses::request::read_compact).await?;
     let reading = state.reads.place(principal.tenant()).await?;
@@ -61,37 +61,63 @@ pub(crate) async fn compact(
     asked.instructions = Some(own.unwrap_or_else(|| INSTRUCTIONS.to_owned()));
     asked.items.push(Item::User(vec![Part::Text(ASK.to_owned())]));
     let asked = Asked { tools: Vec::new(), choice: Choice::Auto, format: Format::Text, stream: false, ..asked };
-    let request = Request {
-        asked,
-        wire: Wire::Responses,
-        echo: json!({}),
-        is_stored: false,
-        is_background: false,
-        traceparent: traceparent_of(&headers),
-        idempotency: None,
-        follows: None,
-        before: earlier,
-        version: None,
-    };
+    let request = Request::new(asked, Wire::Responses, json!({}), &headers)?;
+    let request = Request { is_stored: false, idempotency: None, before: earlier, ..request };
     let plan = plan_call(&state, &principal, request, spec).await?;
     drop(reading);
     let started = alone(&state, &principal, plan).await?;
-    let _unstored = Unstored::new(state.store.clone(), started.execution);
-    let mut moments = started.moments(&state, &principal, false).await?;
-    let mut tokens = Tokens::default();
-    loop {
-        match moments.next().await? {
-            Next::Moment(Moment::Reply(reply), _) => tokens = tokens.plus(reply.tokens),
-            Next::Moment(Moment::Over(End::Finished { output }), _) => {
-                let id = response_id(started.execution, 0)?.to_string();
-                let created_at = started.created_at;
-                let compacted = Compacted { id, created_at, kept: Vec::new(), summary: output, tokens };
-                return Ok(Json(responses::compact::object(&compacted)));
+    let unstored = Some(Unstored::new(state.store.clone(), started.execution));
+    let id = response_id(started.execution, started.leg)?.to_string();
+    let compacted = Compacted { id, created_at: started.created_at, summary: String::new(), tokens: Tokens::default() };
+    let summary = Summary { compacted, end: None };
+    let following = started.follow(&state, &principal, summary).await?;
+    Following { unstored, ..following }.whole().await
+}
+
+/// The summary that a model's call writes.
+struct Summary {
+    compacted: Compacted,
+    end: Option<End>,
+}
+
+impl Render for Summary {
+    fn begin(&mut self) -> Vec<Frame> {
+        Vec::new()
+    }
+
+    fn push(&mut self, moment: &Moment, _: i64) -> Result<Vec<Frame>, Broken> {
+        match moment {
+            Moment::Reply(reply) => self.compacted.tokens = self.compacted.tokens.plus(reply.tokens),
+            Moment::Over(end) => {
+                if let End::Finished { output } = end {
+                    self.compacted.summary.clone_from(output);
+                }
+                self.end = Some(end.clone());
             }
-            Next::Moment(Moment::Over(end), _) => return Err(failed(&end)),
-            Next::Moment(_, _) => {}
-            Next::Gone => return Err(crate::error::ApiError::Unavailable.into()),
+            Moment::Started | Moment::Text { .. } | Moment::Void { .. } | Moment::Result { .. } | Moment::Waits(_) => {}
         }
+        Ok(Vec::new())
+    }
+
+    fn object(&self) -> Value {
+        responses::compact::object(&self.compacted)
+    }
+
+    fn is_over(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn failure_is_told(&self) -> bool {
+        false
+    }
+
+    fn failure(&self) -> Option<Fault> {
+        let message = match self.end.as_ref()? {
+            End::Finished { .. } => return None,
+            End::Failed { code, summary, .. } => format!("the summary could not be written: {code}: {summary}"),
+            End::Cut | End::Cancelled => "the summary was cut off".to_owned(),
+        };
+        Some(Fault { kind: FaultKind::Internal, message, param: None, code: Some("compaction_failed".into()) })
     }
 }
 
@@ -107,12 +133,4 @@ async fn spec_of(state: &ApiState, principal: &Principal, asked: &Asked) -> Answ
     let agent = (runnable.pinned.agent_version_id, runnable.pinned.agent_key.as_str());
     state.catalog.permit(agent, principal, &state.options.contract.org_id).await?;
     Ok(runnable.agent.model.clone())
-}
-
-fn failed(end: &End) -> Refused {
-    let message = match end {
-        End::Failed { code, summary, .. } => format!("the summary could not be written: {code}: {summary}"),
-        End::Finished { .. } | End::Cut | End::Cancelled => "the summary was cut off".to_owned(),
-    };
-    Fault { kind: FaultKind::Internal, message, param: None, code: Some("compaction_failed".into()) }.into()
 }

@@ -9,10 +9,7 @@ use axum::{
 };
 use longhaul_domain::wire_run::Wire;
 use longhaul_store::tenants::api_keys::Scope;
-use longhaul_wire::{
-    Fault,
-    responses::{self, Create, Stream},
-};
+use longhaul_wire::responses::{self, Create, Stream};
 use serde_json::{Value, json};
 
 use super::{
@@ -20,16 +17,13 @@ use super::{
         body::parsed,
         delivery::Unstored,
         follow::Following,
-        keyed,
         messages::estimated,
         place::{InRun, MaybeInRun},
         plan::Request,
         refused::Answer,
-        render::Render,
-        resume::{Resumed, resume},
-        start::{Started, continued},
+        resume::resume,
+        start::continued,
     },
-    Responses,
     chain::{Before, before, begin_after},
     kept::{Kept, response_id},
 };
@@ -37,7 +31,6 @@ use crate::{
     auth::Principal,
     openapi::params::{InRunHeaders, SubmitKey},
     state::ApiState,
-    traceparent::traceparent_of,
 };
 
 /// Runs an agent, a definition or one call of a model, and answers as `OpenAI`'s responses do.
@@ -69,15 +62,12 @@ pub(crate) async fn create(
     let create = parsed(&state, principal.tenant(), &headers, body, responses::request::read).await?;
     let (stream, background) = (create.asked.stream, create.background);
     let following = begin(&state, &principal, (create, in_run), &headers, &[]).await?;
-    match (stream, background) {
-        (true, _) => following.stream(0).await,
-        (false, true) => {
-            let mut render = following.render;
-            render.begin();
-            Ok(Json(render.object()).into_response())
-        }
-        (false, false) => following.whole().await,
+    if background && !stream {
+        let mut render = following.render;
+        render.begin();
+        return Ok(Json(render.object()).into_response());
     }
+    following.answer(stream).await
 }
 
 /// Begins a response. `own`: responses that are not stored, and that the same connection made.
@@ -91,28 +81,17 @@ pub(super) async fn begin(
     let kept = Kept::of(&create);
     let reading = state.reads.place(principal.tenant()).await?;
     let before = before(state, principal, &create, own).await?;
-    let is_stored = create.store;
-    let request = Request {
-        wire: Wire::Responses,
-        echo: kept.to_value()?,
-        is_stored,
-        is_background: create.background,
-        traceparent: traceparent_of(headers),
-        idempotency: None,
-        follows: kept.previous.clone(),
-        before: Vec::new(),
-        version: None,
-        asked: create.asked,
+    let (is_stored, is_background) = (create.store, create.background);
+    let request = Request::new(create.asked, Wire::Responses, kept.to_value()?, headers)?;
+    let request = Request { is_stored, is_background, follows: kept.previous.clone(), ..request };
+    let follows = match &before {
+        Before::Response(found) => Some(found.execution),
+        Before::Nothing | Before::Session(_) => None,
     };
-    let request = keyed(request, headers)?;
-    let resumed = resume(state, principal, &request.asked.items, &request.echo).await?;
-    let started = match (resumed, before) {
-        (Some(Resumed { execution, .. }), Before::Response(found)) if found.execution != execution => {
-            let message = "has results for calls of another response than `previous_response_id`";
-            return Err(Fault::invalid("input", message).into());
-        }
-        (Some(resumed), _) => continued(state, principal, resumed).await?,
-        (None, before) => {
+    let resumed = resume(state, principal, (&request.asked.items, &request.echo), follows).await?;
+    let started = match resumed {
+        Some(resumed) => continued(state, principal, resumed).await?,
+        None => {
             drop(reading);
             begin_after(state, principal, (request, in_run), before).await?
         }
@@ -120,11 +99,10 @@ pub(super) async fn begin(
     // A durable run hands its answers to later attempts.
     let is_let_go = !is_stored && started.delivery.is_none();
     let unstored = is_let_go.then(|| Unstored::new(state.store.clone(), started.execution));
-    let moments = started.moments(state, principal, false).await?;
-    let Started { execution, leg, created_at, kind, delivery, .. } = started;
-    let header = kept.header(&response_id(execution, leg)?, created_at, kind.of_caller.is_none());
-    let render: Box<dyn Render> = Box::new(Responses(Stream::new(header)));
-    Ok(Following { moments, render, delivery, _unstored: unstored })
+    let id = response_id(started.execution, started.leg)?;
+    let header = kept.header(&id, started.created_at, started.is_one_call());
+    let following = started.follow(state, principal, Stream::new(header)).await?;
+    Ok(Following { unstored, ..following })
 }
 
 /// Estimates the tokens of a request. Nothing is run.

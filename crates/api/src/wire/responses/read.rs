@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     super::{
         follow::Following,
+        moments::Moments,
         refused::{Answer, no_response},
     },
     found::find,
@@ -73,9 +74,9 @@ pub(crate) async fn get(
     if !stream {
         return Ok(Json(found.object(&state, &principal).await?).into_response());
     }
-    let moments = found.moments(&state, &principal).await?;
+    let moments = Moments::open(&state, found.source(&principal)).await?;
     let skip = after.map_or(0, |after| usize::try_from(after).unwrap_or(usize::MAX).saturating_add(1));
-    let following = Following { moments, render: Box::new(found.render()), delivery: None, _unstored: None };
+    let following = Following { moments, render: Box::new(found.render()), delivery: None, unstored: None };
     following.stream(skip).await
 }
 

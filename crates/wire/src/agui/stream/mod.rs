@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::shown::Shown;
 use crate::{
-    End, Frame, Moment, Reply, Runner, Tokens, Wanted, WantedKind,
+    Broken, End, Frame, Moment, Render, Reply, Runner, Tokens, Wanted, WantedKind,
     answer::{failure, is_same},
     approvals,
 };
@@ -322,6 +322,33 @@ fn question(call: &ToolCall) -> Value {
 
 fn frame(event: &Value) -> Frame {
     Frame { event: None, data: event.to_string() }
+}
+
+/// Clients of AG-UI take events alone.
+impl Render for Stream {
+    fn begin(&mut self) -> Vec<Frame> {
+        Self::begin(self)
+    }
+
+    fn push(&mut self, moment: &Moment, _: i64) -> Result<Vec<Frame>, Broken> {
+        Ok(Self::push(self, moment))
+    }
+
+    fn object(&self) -> Value {
+        Value::Null
+    }
+
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
+
+    fn failure_is_told(&self) -> bool {
+        true
+    }
+
+    fn tells_results(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

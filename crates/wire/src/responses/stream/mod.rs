@@ -12,7 +12,7 @@ use super::{
     carried, items,
     object::{self, Header, Progress, Status},
 };
-use crate::{End, Frame, Moment, Reply, Runner, Tokens, Wanted, WantedKind};
+use crate::{Broken, End, Frame, Moment, Render, Reply, Runner, Tokens, Wanted, WantedKind};
 
 const COMMENTARY: &str = "commentary";
 const FINAL: &str = "final_answer";
@@ -287,6 +287,28 @@ impl Stream {
 fn is_same(told: &str, output: &str) -> bool {
     let json = |text: &str| serde_json::from_str::<Value>(text).ok().filter(|json| json.is_object() || json.is_array());
     told.trim() == output.trim() || json(told).is_some_and(|told| json(output) == Some(told))
+}
+
+impl Render for Stream {
+    fn begin(&mut self) -> Vec<Frame> {
+        Self::begin(self)
+    }
+
+    fn push(&mut self, moment: &Moment, at: i64) -> Result<Vec<Frame>, Broken> {
+        Ok(Self::push(self, moment, at))
+    }
+
+    fn object(&self) -> Value {
+        Self::object(self)
+    }
+
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
+
+    fn failure_is_told(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]

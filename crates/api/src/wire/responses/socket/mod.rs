@@ -168,7 +168,7 @@ impl Socket {
         self.slot = None;
         let asked = (create, self.in_run.clone());
         let mut following = Box::pin(begin(&self.state, &principal, asked, &self.headers, &self.own)).await?;
-        if let Some(unstored) = following._unstored.take() {
+        if let Some(unstored) = following.unstored.take() {
             self.own.extend(following.render.object()["id"].as_str().map(str::to_owned));
             match &mut self.unstored {
                 Some(all) => all.add(unstored),
