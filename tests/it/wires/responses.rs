@@ -163,6 +163,37 @@ async fn function_of_the_request_is_awaited() {
     assert_eq!(bench.asked(), 2);
 }
 
+/// Results for another response than the one that is named are refused, and that one still waits for them.
+#[tokio::test]
+async fn result_for_another_response_changes_nothing() {
+    let bench = Bench::start().await;
+    let _worker = bench.worker();
+    bench.fleet.llm.answer_with(|request| match request.replies() {
+        0 if request.last_said() == "weather?" => reply_events([ev_call("c1", "weather", &json!({ "city": "Oslo" }))]),
+        _ => reply_text("done"),
+    });
+    let mut body = ask("weather?");
+    let mut tool = function("weather");
+    tool["type"] = json!("function");
+    body["tools"] = json!([tool]);
+    let waiting = bench.post("/v1/responses", body).await.body;
+    let other = bench.post("/v1/responses", ask("hello")).await.body;
+    let call = waiting["output"].as_array().unwrap().iter().find(|item| item["type"] == "function_call").unwrap();
+    let send = async |previous: &Value| {
+        let output = json!({ "type": "function_call_output", "call_id": call["call_id"], "output": "2" });
+        let body = json!({ "model": "agent:helper", "previous_response_id": previous, "input": [output] });
+        bench.post("/v1/responses", body).await
+    };
+    let refused = send(&other["id"]).await;
+    assert_eq!((refused.status, &refused.body["error"]["param"]), (400, &json!("input")), "{}", refused.text);
+    let decided: i64 = sqlx::query_scalar("select count(*) from human_requests where state <> 'waiting'")
+        .fetch_one(&bench.fleet.db.pool)
+        .await
+        .unwrap();
+    assert_eq!(decided, 0);
+    assert_eq!(text_of(&send(&waiting["id"]).await.body), "done");
+}
+
 #[tokio::test]
 async fn chains_continue_and_branch() {
     let bench = Bench::start().await;

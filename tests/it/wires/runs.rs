@@ -1,11 +1,8 @@
 //! Durable runs: model calls of a program that knows nothing of them, paid once.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use futures::future::join_all;
@@ -13,7 +10,7 @@ use longhaul_testkit::model::{Gate, ev_finish, ev_gate, ev_text, reply_events, r
 use serde_json::{Value, json};
 
 use super::{Bench, send};
-use crate::support::api::Answer;
+use crate::support::{api::Answer, fleet::PATIENCE, wait::eventually};
 
 fn chat(text: &str) -> Value {
     json!({ "model": "m", "messages": [{ "role": "user", "content": text }] })
@@ -98,7 +95,12 @@ async fn call_outlives_its_client() {
     // The client is gone; its next attempt, and another process beside it, join the call.
     let others = join_all(["b", "c", "a"].map(|attempt| ask(&bench, attempt, "plan", &[])));
     let opening = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        eventually("the other attempts have asked", PATIENCE, || async {
+            let asked = "select count(distinct attempt) from run_attempts";
+            let asked: i64 = sqlx::query_scalar(asked).fetch_one(&bench.fleet.db.pool).await.unwrap();
+            if asked == 3 { Ok(()) } else { Err(asked.to_string()) }
+        })
+        .await;
         gate.open();
     };
     let (answers, ()) = tokio::join!(others, opening);
