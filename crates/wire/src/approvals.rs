@@ -3,7 +3,7 @@
 use longhaul_domain::ToolCall;
 use serde_json::{Value, json};
 
-use crate::{Fault, FunctionTool, Item, ModelName, Wanted, inline::is_hex32};
+use crate::{Fault, FunctionTool, Item, ModelName, Wanted, inline::is_hex32, members::Node};
 
 /// Name of the function.
 pub const APPROVE_CALL: &str = "approve_call";
@@ -35,16 +35,15 @@ pub(crate) fn call(wanted: &Wanted) -> ToolCall {
 ///
 /// # Errors
 /// It is no object with the member `approve`.
-pub(crate) fn decision(request_id: String, text: &str, param: &str) -> Result<Item, Fault> {
+pub(crate) fn decision(request_id: String, text: &str, content: &Node<'_>) -> Result<Item, Fault> {
     let result: Value = serde_json::from_str(text).unwrap_or_default();
     match result.get("approve").and_then(Value::as_bool) {
         Some(approve) => {
             let reason = result.get("reason").and_then(Value::as_str).map(str::to_owned);
             Ok(Item::Approval { request_id, approve, reason })
         }
-        None => Err(Fault::invalid(
-            param,
-            r#"The result of approve_call must be JSON like {"approve": true} or {"approve": false, "reason": "…"}."#,
+        None => Err(content.fault(
+            r#"answers `approve_call`: send JSON like {"approve": true} or {"approve": false, "reason": "…"}."#,
         )),
     }
 }
@@ -79,9 +78,10 @@ mod tests {
 
     #[test]
     fn decision_without_approve_is_refused() {
-        assert!(decision("r".into(), r#"{"approve":false,"reason":"no"}"#, "p").is_ok());
+        let content = Node { value: &Value::Null, at: "/p".into() };
+        assert!(decision("r".into(), r#"{"approve":false,"reason":"no"}"#, &content).is_ok());
         for text in ["", "true", "{}", r#"{"approve":"yes"}"#] {
-            assert_eq!(decision("r".into(), text, "p").unwrap_err().param.as_deref(), Some("p"), "{text}");
+            assert_eq!(decision("r".into(), text, &content).unwrap_err().param.as_deref(), Some("p"), "{text}");
         }
     }
 }

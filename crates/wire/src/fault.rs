@@ -83,6 +83,11 @@ impl Fault {
     }
 }
 
+/// A text of the caller within a message: its first 100 characters.
+pub(crate) fn brief(text: &str) -> &str {
+    text.char_indices().nth(100).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,9 +4,8 @@ use longhaul_domain::ToolCall;
 use serde_json::Value;
 
 use crate::{
-    Fault, Inline, InlineKind, Item, Part, Source, approvals, inline,
+    Fault, Inline, InlineKind, Item, Part, approvals, inline,
     members::{MAX_PARTS, MAX_TOOLS, Members, Node},
-    parameters,
 };
 
 /// The conversation; without reasoning and activities, which are for people.
@@ -16,18 +15,18 @@ pub(super) fn read(messages: &[Node<'_>]) -> Result<Vec<Item>, Fault> {
 }
 
 fn message(node: &Node<'_>) -> Result<Option<Item>, Fault> {
+    const ROLES: [&str; 7] = ["system", "developer", "user", "assistant", "tool", "reasoning", "activity"];
     let message = node.members()?;
-    Ok(Some(match message.need_text("role")? {
-        "system" | "developer" => Item::System(text_of(parts(&message.need("content")?)?, &message)?),
+    Ok(Some(match message.need("role")?.one_of(&ROLES)? {
         "user" => Item::User(parts(&message.need("content")?)?),
         "assistant" => {
-            let text = message.get("content").map_or_else(|| Ok(Vec::new()), |content| parts(&content))?;
+            let text = message.read("content", |content| parts(&content))?.unwrap_or_default();
             let calls = message.entries("toolCalls", MAX_TOOLS)?.into_iter().map(call).collect::<Result<_, _>>()?;
             Item::Assistant { text: text_of(text, &message)?, calls: approvals::without(calls), native: None }
         }
         "tool" => result(&message)?,
         "reasoning" | "activity" => return Ok(None),
-        _ => return Err(message.fault("role", "This is no role of AG-UI 1.0.")),
+        _ => Item::System(text_of(parts(&message.need("content")?)?, &message)?),
     }))
 }
 
@@ -35,18 +34,20 @@ fn message(node: &Node<'_>) -> Result<Option<Item>, Fault> {
 fn text_of(parts: Vec<Part>, message: &Members<'_>) -> Result<String, Fault> {
     let text = |part| match part {
         Part::Text(text) => Ok(text),
-        Part::File(_) => Err(message.fault("content", "Messages of this role consist of text.")),
+        Part::File(_) => {
+            Err(message.fault("content", "holds a file: send it in a message of the role `user`, or in a result."))
+        }
     };
     Ok(parts.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 fn call(node: Node<'_>) -> Result<ToolCall, Fault> {
     let call = node.members()?;
-    let function = call.need("function")?.members()?;
+    let function = call.need_members("function")?;
     let arguments = function.text("arguments")?.filter(|arguments| !arguments.is_empty()).unwrap_or("{}");
     Ok(ToolCall {
-        id: call.need_text("id")?.to_owned(),
-        name: parameters::tool_name(&function.need("name")?)?,
+        id: call.need_id("id")?.to_owned(),
+        name: function.need_id("name")?.to_owned(),
         arguments: arguments.to_owned(),
     })
 }
@@ -60,7 +61,7 @@ fn result(message: &Members<'_>) -> Result<Item, Fault> {
         }
     }
     let is_error = message.text("error")?.is_some_and(|error| !error.is_empty());
-    let call_id = message.need_text("toolCallId")?.to_owned();
+    let call_id = message.need_id("toolCallId")?.to_owned();
     Ok(Item::Result { call_id, name: None, text: texts.join("\n"), files, is_error })
 }
 
@@ -73,49 +74,41 @@ fn parts(content: &Node<'_>) -> Result<Vec<Part>, Fault> {
 
 fn part(node: Node<'_>) -> Result<Part, Fault> {
     let part = node.members()?;
-    match part.need_text("type")? {
+    let kind = part.need("type")?;
+    match kind.text()? {
         "text" => Ok(Part::Text(part.need_text("text")?.to_owned())),
-        "image" => file(&part.need("source")?.members()?, InlineKind::Image).map(Part::File),
-        "document" => file(&part.need("source")?.members()?, InlineKind::Document).map(Part::File),
+        "image" => file(&part.need_members("source")?, InlineKind::Image).map(Part::File),
+        "document" => file(&part.need_members("source")?, InlineKind::Document).map(Part::File),
         "binary" => binary(&part).map(Part::File),
-        _ => Err(part.need("type")?.unsupported("This must be text, image or document.")),
+        _ => Err(kind.unsupported("send `text`, `image` or `document`.")),
     }
 }
 
 fn file(source: &Members<'_>, kind: InlineKind) -> Result<Inline, Fault> {
-    let media_type = media_type(source)?;
+    let stated = inline::label(source, "mimeType")?;
     let value = source.need("value")?;
-    match source.need_text("type")? {
-        "data" => {
-            let (bytes, of_url) = inline::data(&value)?;
-            let (source, media_type) = (Source::Data(bytes), media_type.or(of_url));
-            Ok(Inline { kind, source, media_type, name: None, at: value.at })
-        }
-        "file" => Ok(Inline { kind, source: inline::uploaded(&value)?, media_type, name: None, at: value.at }),
-        "url" if value.text()?.starts_with("data:") => Ok(Inline { kind, ..inline::file_of_data(&value, None)? }),
-        "url" => Err(inline::remote(&value)),
-        _ => Err(source.need("type")?.unsupported("This must be data or file.")),
-    }
+    let kind_of_source = source.need("type")?;
+    let file = match kind_of_source.text()? {
+        "data" => inline::file(&value, kind)?,
+        "file" => inline::uploaded(&value, kind)?,
+        "url" if value.text()?.starts_with("data:") => inline::file(&value, kind)?,
+        "url" => return Err(inline::remote(&value)),
+        _ => return Err(kind_of_source.unsupported("send `data` or `file`.")),
+    };
+    Ok(Inline { media_type: stated.or(file.media_type), ..file })
 }
 
 /// A part as clients before 1.0 write it.
 fn binary(part: &Members<'_>) -> Result<Inline, Fault> {
-    let media_type = media_type(part)?;
-    let name = part.get("filename").map(|node| inline::label(node.text()?, &node)).transpose()?;
-    let kind = inline::kind_of(media_type.as_deref());
-    if let Some(data) = part.get("data") {
-        let (bytes, of_url) = inline::data(&data)?;
-        return Ok(Inline { kind, source: Source::Data(bytes), media_type: media_type.or(of_url), name, at: data.at });
-    }
-    match (part.get("id"), part.get("url")) {
-        (Some(id), _) => Ok(Inline { kind, source: inline::uploaded(&id)?, media_type, name, at: id.at }),
-        (None, Some(url)) => Err(inline::remote(&url)),
-        (None, None) => Err(part.fault("data", "The member \"data\" is required.")),
-    }
-}
-
-fn media_type(source: &Members<'_>) -> Result<Option<String>, Fault> {
-    source.get("mimeType").map(|node| inline::label(node.text()?, &node)).transpose()
+    let stated = inline::label(part, "mimeType")?;
+    let kind = inline::kind_of(stated.as_deref());
+    let file = match (part.get("data"), part.get("id"), part.get("url")) {
+        (Some(data), _, _) => inline::file(&data, kind)?,
+        (None, Some(id), _) => inline::uploaded(&id, kind)?,
+        (None, None, Some(url)) => return Err(inline::remote(&url)),
+        (None, None, None) => return Err(part.missing("data")),
+    };
+    Ok(Inline { media_type: stated.or(file.media_type), name: inline::label(part, "filename")?, ..file })
 }
 
 #[cfg(test)]
@@ -123,6 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Source;
 
     fn read_all(messages: Value) -> Result<Vec<Item>, Fault> {
         read(&Node { value: &messages, at: "/messages".into() }.entries(10)?)

@@ -5,12 +5,9 @@ use serde_json::Value;
 use super::messages;
 use crate::{
     Asked, Choice, Fault, Format, FunctionTool, Item, ModelName, Sampling, approvals,
-    members::{self, MAX_PARTS, MAX_TOOLS, Members, Node, param},
+    members::{self, MAX_PARTS, Members, Node},
     parameters,
 };
-
-/// Bytes of an id of a client.
-const ID_BYTES: usize = 256;
 
 /// A request of `/v1/agui/{agent}`.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +43,7 @@ pub struct Resume {
 /// The first member that is wrong or not supported.
 pub fn read(body: &[u8], agent: &str) -> Result<AguiRequest, Fault> {
     let body = members::body(body)?;
-    let body = Members::of(&body)?;
+    let body = Members::of(&body);
     let model_text = format!("agent:{agent}");
     let Ok(model) = model_text.parse::<ModelName>();
     let given = body.need("messages")?.entries(members::MAX_MESSAGES)?;
@@ -58,7 +55,7 @@ pub fn read(body: &[u8], agent: &str) -> Result<AguiRequest, Fault> {
         items.push(item);
     }
     if items.is_empty() {
-        return Err(body.fault("messages", "At least one message is required."));
+        return Err(body.fault("messages", "must hold at least one message."));
     }
     let context = body.entries("context", MAX_PARTS)?.iter().map(context).collect::<Result<Vec<_>, _>>()?;
     let asked = Asked {
@@ -76,23 +73,15 @@ pub fn read(body: &[u8], agent: &str) -> Result<AguiRequest, Fault> {
     };
     Ok(AguiRequest {
         asked,
-        thread_id: id(&body.need("threadId")?)?,
-        run_id: id(&body.need("runId")?)?,
-        parent_run_id: body.get("parentRunId").map(|node| id(&node)).transpose()?,
+        thread_id: body.need_id("threadId")?.to_owned(),
+        run_id: body.need_id("runId")?.to_owned(),
+        parent_run_id: body.read("parentRunId", |node| Ok(node.id()?.to_owned()))?,
         resume,
         context,
         state: body.get("state").map(|node| node.value.clone()),
         forwarded_props: body.get("forwardedProps").map(|node| node.value.clone()),
         messages: given.iter().map(|node| node.value.clone()).collect(),
     })
-}
-
-fn id(node: &Node<'_>) -> Result<String, Fault> {
-    let id = node.text()?;
-    match (1..=ID_BYTES).contains(&id.len()) {
-        true => Ok(id.to_owned()),
-        false => Err(node.fault(format!("An id has 1 to {ID_BYTES} bytes."))),
-    }
 }
 
 fn context(node: &Node<'_>) -> Result<(String, String), Fault> {
@@ -108,22 +97,17 @@ fn instructions(context: &[(String, String)]) -> Option<String> {
 }
 
 fn tools(body: &Members<'_>) -> Result<Vec<FunctionTool>, Fault> {
-    let read = |node: Node<'_>| parameters::function(&node.members()?, "parameters");
-    parameters::distinct(body.entries("tools", MAX_TOOLS)?.into_iter().map(read).collect::<Result<_, _>>()?)
+    parameters::functions(body, "parameters", Ok)
 }
 
 fn resumed(node: &Node<'_>) -> Result<(Resume, Item), Fault> {
     let entry = node.members()?;
-    let interrupt_id = id(&entry.need("interruptId")?)?;
-    let is_cancelled = match entry.need_text("status")? {
-        "resolved" => false,
-        "cancelled" => true,
-        _ => return Err(entry.fault("status", "This must be resolved or cancelled.")),
-    };
+    let interrupt_id = entry.need_id("interruptId")?.to_owned();
+    let is_cancelled = entry.need("status")?.one_of(&["resolved", "cancelled"])? == "cancelled";
     let payload = entry.get("payload");
     let item = match approvals::request_id(&interrupt_id) {
         Some(request_id) if is_cancelled => Item::Approval { request_id, approve: false, reason: None },
-        Some(request_id) => decision(request_id, payload.as_ref(), &param(&format!("{}/payload", node.at)))?,
+        Some(request_id) => decision(request_id, &entry)?,
         None => Item::Result {
             call_id: interrupt_id.clone(),
             name: None,
@@ -142,14 +126,14 @@ fn resumed(node: &Node<'_>) -> Result<(Resume, Item), Fault> {
 }
 
 /// Front ends send a bare boolean, `approve` or `approved`.
-fn decision(request_id: String, payload: Option<&Node<'_>>, param: &str) -> Result<Item, Fault> {
-    let value = payload.map_or(&Value::Null, |node| node.value);
+fn decision(request_id: String, entry: &Members<'_>) -> Result<Item, Fault> {
+    let value = entry.get("payload").map_or(&Value::Null, |node| node.value);
     let member = value.get("approve").or_else(|| value.get("approved"));
     let approve = value.as_bool().or_else(|| member.and_then(Value::as_bool));
     let reason = value.get("reason").and_then(Value::as_str).map(str::to_owned);
     match approve {
         Some(approve) => Ok(Item::Approval { request_id, approve, reason }),
-        None => Err(Fault::invalid(param, r#"This must be like {"approve": true, "reason": "…"}."#)),
+        None => Err(entry.fault("payload", r#"must be like {"approve": true, "reason": "…"}."#)),
     }
 }
 

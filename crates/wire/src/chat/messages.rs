@@ -4,38 +4,36 @@ use longhaul_domain::ToolCall;
 use serde_json::Value;
 
 use crate::{
-    Fault, Inline, InlineKind, Item, Part, approvals, inline,
-    members::{MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Members, Node, param},
-    parameters,
+    Fault, Item, Part, approvals, inline,
+    members::{MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Members, Node},
 };
 
 /// The conversation, at least one message.
 pub(super) fn read(body: &Members<'_>) -> Result<Vec<Item>, Fault> {
     let messages = body.need("messages")?.entries(MAX_MESSAGES)?;
     if messages.is_empty() {
-        return Err(body.fault("messages", "At least one message is required."));
+        return Err(body.fault("messages", "must hold at least one message."));
     }
     messages.into_iter().map(message).collect()
 }
 
 fn message(node: Node<'_>) -> Result<Item, Fault> {
     let message = node.members()?;
-    match message.need_text("role")? {
-        "system" | "developer" => Ok(Item::System(text(&message.need("content")?)?)),
+    match message.need("role")?.one_of(&["system", "developer", "user", "assistant", "tool", "function"])? {
         "user" => Ok(Item::User(parts(&message.need("content")?)?)),
         "assistant" => assistant(&message),
         "tool" => tool(&message),
-        "function" => Err(message.fault("role", "Send the role \"tool\" with a tool_call_id instead.")),
-        _ => Err(message.fault("role", "This must be system, developer, user, assistant or tool.")),
+        "function" => Err(message.fault("role", "is `function`: send the role `tool` with a `tool_call_id`.")),
+        _ => Ok(Item::System(text(&message.need("content")?)?)),
     }
 }
 
 fn assistant(message: &Members<'_>) -> Result<Item, Fault> {
     if let Some(node) = message.get("function_call") {
-        return Err(node.unsupported("Send the call in `tool_calls`."));
+        return Err(node.unsupported("send the call in `tool_calls`."));
     }
     if let Some(node) = message.get("audio") {
-        return Err(node.unsupported("Longhaul takes no audio: send the text of the message."));
+        return Err(node.unsupported("send the text of the message."));
     }
     let refusal = message.text("refusal")?.unwrap_or_default();
     let text = message.get("content").map_or_else(|| Ok(refusal.to_owned()), |content| text(&content))?;
@@ -46,23 +44,23 @@ fn assistant(message: &Members<'_>) -> Result<Item, Fault> {
 fn call(node: Node<'_>) -> Result<ToolCall, Fault> {
     let call = node.members()?;
     if let Some(kind) = call.get("type").filter(|kind| kind.value != "function") {
-        return Err(kind.unsupported("Only calls of the type \"function\" are supported."));
+        return Err(kind.unsupported("send calls of the type `function`."));
     }
-    let function = call.need("function")?.members()?;
+    let function = call.need_members("function")?;
     let arguments = function.text("arguments")?.filter(|arguments| !arguments.is_empty()).unwrap_or("{}");
     Ok(ToolCall {
-        id: call.need_text("id")?.to_owned(),
-        name: parameters::tool_name(&function.need("name")?)?,
+        id: call.need_id("id")?.to_owned(),
+        name: function.need_id("name")?.to_owned(),
         arguments: arguments.to_owned(),
     })
 }
 
 fn tool(message: &Members<'_>) -> Result<Item, Fault> {
-    let call_id = message.need_text("tool_call_id")?;
+    let call_id = message.need_id("tool_call_id")?;
     let content = message.need("content")?;
     let text = text(&content)?;
     match approvals::request_id(call_id) {
-        Some(request_id) => approvals::decision(request_id, &text, &param(&content.at)),
+        Some(request_id) => approvals::decision(request_id, &text, &content),
         None => {
             let call_id = call_id.to_owned();
             Ok(Item::Result { call_id, name: None, text, files: Vec::new(), is_error: false })
@@ -81,7 +79,7 @@ fn text(content: &Node<'_>) -> Result<String, Fault> {
         texts.push(match part.need_text("type")? {
             "text" => part.need_text("text")?,
             "refusal" => part.need_text("refusal")?,
-            _ => return Err(part.need("type")?.unsupported("Messages of this role consist of text.")),
+            _ => return Err(part.need("type")?.unsupported("messages of this role consist of `text`.")),
         });
     }
     Ok(texts.join("\n"))
@@ -93,43 +91,19 @@ fn parts(content: &Node<'_>) -> Result<Vec<Part>, Fault> {
     }
     let nodes = content.entries(MAX_PARTS)?;
     if nodes.is_empty() {
-        return Err(content.fault("At least one part is required."));
+        return Err(content.fault("must hold at least one part."));
     }
     nodes.into_iter().map(part).collect()
 }
 
 fn part(node: Node<'_>) -> Result<Part, Fault> {
     let part = node.members()?;
-    match part.need_text("type")? {
+    let kind = part.need("type")?;
+    match kind.text()? {
         "text" => Ok(Part::Text(part.need_text("text")?.to_owned())),
-        "image_url" => image(&part.need("image_url")?.members()?.need("url")?).map(Part::File),
-        "file" => file(&part.need("file")?.members()?).map(Part::File),
-        "input_audio" => Err(part.need("type")?.unsupported("Longhaul takes no audio: send its text.")),
-        _ => Err(part.need("type")?.unsupported("This must be text, image_url or file.")),
-    }
-}
-
-fn image(url: &Node<'_>) -> Result<Inline, Fault> {
-    let text = url.text()?;
-    if inline::is_remote(text) {
-        return Err(inline::remote(url));
-    }
-    if !text.starts_with("data:") {
-        return Err(url.fault("This must be a data URL: data:image/png;base64,…"));
-    }
-    Ok(Inline { kind: InlineKind::Image, ..inline::file_of_data(url, None)? })
-}
-
-fn file(file: &Members<'_>) -> Result<Inline, Fault> {
-    let name = file.get("filename").map(|node| inline::label(node.text()?, &node)).transpose()?;
-    if let Some(id) = file.get("file_id") {
-        let (source, at) = (inline::uploaded(&id)?, id.at.clone());
-        return Ok(Inline { kind: InlineKind::Document, source, media_type: None, name, at });
-    }
-    let data = file.need("file_data")?;
-    match inline::is_remote(data.text()?) {
-        true => Err(inline::remote(&data)),
-        false => inline::file_of_data(&data, name),
+        "image_url" => inline::picture(&part.need_members("image_url")?.need("url")?).map(Part::File),
+        "file" => inline::document(&part.need_members("file")?).map(Part::File),
+        _ => Err(kind.unsupported("send `text`, `image_url` or `file`.")),
     }
 }
 
@@ -142,7 +116,7 @@ mod tests {
 
     fn read_message(message: Value) -> Result<Item, Fault> {
         let body = json!({ "messages": [message] });
-        let mut items = read(&Members::of(&body).unwrap())?;
+        let mut items = read(&Members::of(body.as_object().unwrap()))?;
         Ok(items.remove(0))
     }
 

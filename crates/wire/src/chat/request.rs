@@ -1,12 +1,10 @@
 //! The body of a chat-completions request.
 
-use serde_json::Value;
-
 use super::messages;
 use crate::{
     Asked, Choice, Fault, Format, FunctionTool, ModelName, Sampling, approvals,
-    members::{self, MAX_TOOLS, Members, Node},
-    parameters::{self, Plain},
+    members::{self, Members},
+    parameters::{self, PENALTY, Plain, TOP_P},
 };
 
 /// A request of `/v1/chat/completions`.
@@ -19,11 +17,11 @@ pub struct ChatRequest {
 
 /// Parameters that models take under their own names.
 const PLAIN: [(&str, Plain); 16] = [
-    ("top_p", Plain::Number),
+    TOP_P,
     ("stop", Plain::Texts),
     ("seed", Plain::Number),
-    ("presence_penalty", Plain::Number),
-    ("frequency_penalty", Plain::Number),
+    ("presence_penalty", PENALTY),
+    ("frequency_penalty", PENALTY),
     ("repetition_penalty", Plain::Number),
     ("top_k", Plain::Number),
     ("min_p", Plain::Number),
@@ -38,14 +36,11 @@ const PLAIN: [(&str, Plain); 16] = [
 ];
 
 /// Members that would change the answer, with what to send instead.
-const REFUSED: [(&str, &str); 7] = [
-    ("functions", "Send the functions as `tools`."),
-    ("function_call", "Send `tool_choice` instead."),
-    ("audio", "Longhaul answers in text only; leave this member out."),
-    ("moderation", "Moderation is not supported: call a moderation endpoint beside this one."),
-    ("prediction", "Predicted outputs are not supported; leave this member out."),
-    ("web_search_options", "Give the agent a search tool instead; leave this member out."),
-    ("top_logprobs", "Log probabilities are not supported; leave this member out."),
+const REFUSED: [(&str, &str); 4] = [
+    ("functions", "send the functions as `tools`."),
+    ("function_call", "send `tool_choice`."),
+    ("prediction", "leave it out."),
+    ("web_search_options", "give the agent a search tool."),
 ];
 
 /// Parses a request.
@@ -54,9 +49,10 @@ const REFUSED: [(&str, &str); 7] = [
 /// The first member that is wrong or not supported.
 pub fn read(body: &[u8]) -> Result<ChatRequest, Fault> {
     let body = members::body(body)?;
-    let body = Members::of(&body)?;
+    let body = Members::of(&body);
     let model_text = members::model(&body)?;
-    refuse(&body)?;
+    parameters::refuse(&body, &REFUSED)?;
+    parameters::check_is_one_text(&body)?;
     let Ok(model) = model_text.parse::<ModelName>();
     let stream_options = body.members("stream_options")?;
     let include_usage = stream_options.map_or(Ok(None), |options| options.flag("include_usage"))?.unwrap_or(false);
@@ -78,73 +74,34 @@ pub fn read(body: &[u8]) -> Result<ChatRequest, Fault> {
     })
 }
 
-fn refuse(body: &Members<'_>) -> Result<(), Fault> {
-    for (name, message) in REFUSED {
-        let is_harmless = |node: &Node<'_>| name == "top_logprobs" && node.value.as_u64() == Some(0);
-        if let Some(node) = body.get(name).filter(|node| !is_harmless(node)) {
-            return Err(node.unsupported(message));
-        }
-    }
-    if body.count("n")?.is_some_and(|n| n > 1) {
-        return Err(Fault::unsupported("n", "One answer per request: send the request `n` times instead."));
-    }
-    if body.flag("logprobs")? == Some(true) {
-        return Err(Fault::unsupported("logprobs", "Log probabilities are not supported; leave this member out."));
-    }
-    for modality in body.entries("modalities", members::MAX_PARTS)? {
-        if modality.text()? != "text" {
-            return Err(Fault::unsupported("modalities", "Longhaul answers in text only: send [\"text\"]."));
-        }
-    }
-    Ok(())
-}
-
 fn tools(body: &Members<'_>) -> Result<Vec<FunctionTool>, Fault> {
-    let read = |node: Node<'_>| {
-        let tool = node.members()?;
-        match tool.need_text("type")? {
-            "function" => parameters::function(&tool.need("function")?.members()?, "parameters"),
-            _ => Err(tool.need("type")?.unsupported("Only tools of the type \"function\" are supported.")),
-        }
-    };
-    parameters::distinct(body.entries("tools", MAX_TOOLS)?.into_iter().map(read).collect::<Result<_, _>>()?)
+    parameters::functions(body, "parameters", |tool| {
+        parameters::check_is_function(&tool)?;
+        tool.need_members("function")
+    })
 }
 
 fn choice(body: &Members<'_>) -> Result<Choice, Fault> {
     let Some(node) = body.get("tool_choice") else { return Ok(Choice::Auto) };
-    if let Value::String(word) = node.value {
-        return match word.as_str() {
-            "auto" => Ok(Choice::Auto),
-            "none" => Ok(Choice::None),
-            "required" => Ok(Choice::Required),
-            _ => Err(node.fault("This must be auto, none, required, or an object that names a function.")),
-        };
+    if node.value.is_string() {
+        return parameters::choice_of_word(&node, &["none", "auto", "required"]);
     }
-    let named = node.members()?;
-    match named.need_text("type")? {
-        "function" => {
-            let function = named.need("function")?.members()?;
-            Ok(Choice::Named(parameters::tool_name(&function.need("name")?)?))
-        }
-        _ => Err(named.need("type")?.unsupported("Send {\"type\": \"function\", \"function\": {\"name\": …}}.")),
+    let given = node.members()?;
+    let kind = given.need("type")?;
+    match kind.text()? {
+        "function" => Ok(Choice::Named(parameters::name(&given.need_members("function")?.need("name")?)?)),
+        _ => Err(kind.unsupported("send `auto`, `none`, `required`, or a `function`.")),
     }
 }
 
 fn format(body: &Members<'_>) -> Result<Format, Fault> {
     let Some(format) = body.members("response_format")? else { return Ok(Format::Text) };
-    match format.need_text("type")? {
+    let kind = format.need("type")?;
+    match kind.text()? {
         "text" => Ok(Format::Text),
         "json_object" => Ok(Format::Object),
-        "json_schema" => {
-            let given = format.need("json_schema")?.members()?;
-            let schema = given.need("schema")?;
-            if !schema.value.is_object() {
-                return Err(schema.fault("A JSON Schema must be an object."));
-            }
-            let name = parameters::tool_name(&given.need("name")?)?;
-            Ok(Format::Schema { name, schema: schema.value.clone(), strict: given.flag("strict")? })
-        }
-        _ => Err(format.need("type")?.unsupported("Send text, json_object or json_schema.")),
+        "json_schema" => parameters::schema_format(&format.need_members("json_schema")?, None),
+        _ => Err(kind.unsupported("send `text`, `json_object` or `json_schema`.")),
     }
 }
 
@@ -152,21 +109,21 @@ fn sampling(body: &Members<'_>) -> Result<Sampling, Fault> {
     let mut extra = parameters::extra(body, &PLAIN)?;
     let mut effort = None;
     if let Some(node) = body.get("reasoning_effort") {
-        effort = parameters::effort(&node)?;
+        effort = parameters::known_effort(parameters::effort(&node)?);
         if effort.is_none() {
             extra.insert("reasoning_effort".into(), node.value.clone());
         }
     }
-    let newer = body.count("max_completion_tokens")?;
-    let max_output_tokens = newer.or(body.count("max_tokens")?);
-    Ok(Sampling { temperature: body.number("temperature", 2.0)?, max_output_tokens, effort, extra })
+    let newer = body.count("max_completion_tokens", 1)?;
+    let max_output_tokens = newer.or(body.count("max_tokens", 1)?);
+    Ok(Sampling { temperature: parameters::temperature(body)?, max_output_tokens, effort, extra })
 }
 
 #[cfg(test)]
 mod tests {
     use longhaul_sdk::spec::Effort;
     use proptest::prelude::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{Item, Part};
@@ -179,9 +136,11 @@ mod tests {
         read(body.to_string().as_bytes())
     }
 
-    fn refused(members: &Value) -> (Option<String>, bool) {
+    fn refused(members: &Value) -> (String, String) {
         let fault = read_with(members).unwrap_err();
-        (fault.param, fault.code.is_some())
+        let param = fault.param.unwrap();
+        assert!(fault.message.contains(&format!("`{param}`")), "{}", fault.message);
+        (param, fault.code.unwrap_or_default())
     }
 
     #[test]
@@ -225,32 +184,47 @@ mod tests {
             ("prediction", json!({})),
             ("web_search_options", json!({})),
         ] {
-            assert_eq!(refused(&json!({ name: value })), (Some(name.into()), true), "{name}");
+            assert_eq!(refused(&json!({ name: value })), (name.into(), "unsupported_parameter".into()), "{name}");
         }
         let custom = json!({ "tools": [{ "type": "custom", "custom": {} }] });
-        assert_eq!(refused(&custom), (Some("tools[0].type".into()), true));
+        assert_eq!(refused(&custom), ("tools[0].type".into(), "unsupported_parameter".into()));
     }
 
     #[test]
     fn wrong_members_are_refused_by_name() {
-        for (name, value) in [
-            ("model", json!("")),
-            ("model", json!(null)),
-            ("messages", json!([])),
-            ("messages", json!("hi")),
-            ("temperature", json!(-1)),
-            ("max_tokens", json!(0)),
-            ("stream", json!("yes")),
-            ("tool_choice", json!("any")),
-            ("stop", json!([1])),
-            ("metadata", json!({ "a": 1 })),
-            ("reasoning_effort", json!("huge")),
+        for (name, value, param, code) in [
+            ("model", json!(""), "model", "missing_required_parameter"),
+            ("model", json!(null), "model", "missing_required_parameter"),
+            ("messages", json!(null), "messages", "missing_required_parameter"),
+            ("messages", json!([{ "role": "user" }]), "messages[0].content", "missing_required_parameter"),
+            ("messages", json!([{ "content": "x" }]), "messages[0].role", "missing_required_parameter"),
+            ("messages", json!([]), "messages", ""),
+            ("messages", json!("hi"), "messages", "invalid_type"),
+            (
+                "messages",
+                json!([{ "role": "tool", "content": "x", "tool_call_id": "i".repeat(257) }]),
+                "messages[0].tool_call_id",
+                "",
+            ),
+            ("temperature", json!(-1), "temperature", "invalid_type"),
+            ("top_p", json!(1.5), "top_p", "invalid_type"),
+            ("max_tokens", json!(0), "max_tokens", "invalid_type"),
+            ("stream", json!("yes"), "stream", "invalid_type"),
+            ("user", json!("u".repeat(513)), "user", ""),
+            ("tool_choice", json!("any"), "tool_choice", ""),
+            ("stop", json!([1]), "stop", ""),
+            ("metadata", json!({ "a": 1 }), "metadata.a", "invalid_type"),
+            ("reasoning_effort", json!("huge"), "reasoning_effort", ""),
         ] {
-            assert_eq!(refused(&json!({ name: value })), (Some(name.into()), false), "{name}");
+            assert_eq!(refused(&json!({ name: value })), (param.into(), code.into()), "{name}");
         }
-        let twice = json!({ "tools": [{ "type": "function", "function": { "name": "f" } },
-            { "type": "function", "function": { "name": "f" } }] });
-        assert_eq!(refused(&twice).0.as_deref(), Some("tools[1]"));
+        let function = |name: &str| json!({ "type": "function", "function": { "name": name } });
+        for (tools, param) in [
+            (json!([function("f"), function("f")]), "tools[1].function.name"),
+            (json!([function(&"f".repeat(65))]), "tools[0].function.name"),
+        ] {
+            assert_eq!(refused(&json!({ "tools": tools })).0, param);
+        }
         for body in ["", "[]", "1", "\"a\"", "{", "null"] {
             assert!(read(body.as_bytes()).is_err(), "{body}");
         }

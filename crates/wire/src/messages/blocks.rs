@@ -9,8 +9,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     Fault, Inline, InlineKind, Item, Part, Source, approvals, inline,
-    members::{MAX_MESSAGES, MAX_PARTS, Members, Node, general, param},
-    parameters,
+    members::{MAX_MESSAGES, MAX_PARTS, Members, Node, general},
 };
 
 /// Media type of a document whose source is text.
@@ -20,16 +19,15 @@ const PLAIN_TEXT: &str = "text/plain";
 pub(super) fn messages(body: &Members<'_>, bytes: &[u8]) -> Result<Vec<Item>, Fault> {
     let messages = body.need("messages")?.entries(MAX_MESSAGES)?;
     if messages.is_empty() {
-        return Err(body.fault("messages", "At least one message is required."));
+        return Err(body.fault("messages", "must hold at least one message."));
     }
     let mut raw = None;
     let mut items = Vec::new();
     for (n, node) in messages.iter().enumerate() {
         let message = node.members()?;
         let content = message.need("content")?;
-        match message.need_text("role")? {
+        match message.need("role")?.one_of(&["user", "assistant", "system"])? {
             "user" => user(&content, &mut items)?,
-            "system" => items.push(Item::System(texts(&content)?)),
             "assistant" => {
                 let (text, calls, is_native) = assistant(&content)?;
                 let native = match is_native {
@@ -44,7 +42,7 @@ pub(super) fn messages(body: &Members<'_>, bytes: &[u8]) -> Result<Vec<Item>, Fa
                 };
                 items.push(Item::Assistant { text, calls: approvals::without(calls), native });
             }
-            _ => return Err(message.fault("role", "This must be user or assistant.")),
+            _ => items.push(Item::System(texts(&content)?)),
         }
     }
     Ok(items)
@@ -60,7 +58,7 @@ pub(super) fn texts(content: &Node<'_>) -> Result<String, Fault> {
         let block = node.members()?;
         match block.need_text("type")? {
             "text" => texts.push(block.need_text("text")?),
-            _ => return Err(block.need("type")?.unsupported("Only blocks of text are supported here.")),
+            _ => return Err(block.need("type")?.unsupported("send blocks of the type `text` here.")),
         }
     }
     Ok(texts.join("\n\n"))
@@ -74,7 +72,7 @@ fn user(content: &Node<'_>, items: &mut Vec<Item>) -> Result<(), Fault> {
     }
     let blocks = content.entries(MAX_PARTS)?;
     if blocks.is_empty() {
-        return Err(content.fault("At least one block is required."));
+        return Err(content.fault("must hold at least one block."));
     }
     let mut parts = Vec::new();
     for node in blocks {
@@ -99,38 +97,31 @@ fn part(block: &Members<'_>) -> Result<Part, Fault> {
         "text" => Ok(Part::Text(block.need_text("text")?.to_owned())),
         "image" => file(block, InlineKind::Image).map(Part::File),
         "document" => file(block, InlineKind::Document).map(Part::File),
-        _ => Err(block.need("type")?.unsupported("This must be text, image, document or tool_result.")),
+        _ => Err(block.need("type")?.unsupported("send `text`, `image`, `document` or `tool_result`.")),
     }
 }
 
 fn file(block: &Members<'_>, kind: InlineKind) -> Result<Inline, Fault> {
-    let source = block.need("source")?.members()?;
-    let name = block.get("title").map(|node| inline::label(node.text()?, &node)).transpose()?;
-    let media_type = source.get("media_type").map(|node| inline::label(node.text()?, &node)).transpose()?;
+    let source = block.need_members("source")?;
+    let stated = inline::label(&source, "media_type")?;
     let kind_of_source = source.need("type")?;
-    let (source, media_type, at) = match kind_of_source.text()? {
-        "base64" => {
-            let data = source.need("data")?;
-            let (bytes, of_url) = inline::data(&data)?;
-            (Source::Data(bytes), media_type.or(of_url), data.at)
-        }
+    let file = match kind_of_source.text()? {
+        "base64" => inline::file(&source.need("data")?, kind)?,
         "text" => {
             let data = source.need("data")?;
             let bytes = data.text()?.as_bytes().to_vec();
-            (Source::Data(bytes), media_type.or_else(|| Some(PLAIN_TEXT.into())), data.at)
+            Inline { kind, source: Source::Data(bytes), media_type: Some(PLAIN_TEXT.into()), name: None, at: data.at }
         }
-        "file" => {
-            let id = source.need("file_id")?;
-            (inline::uploaded(&id)?, media_type, id.at)
-        }
-        "url" => return Err(inline::remote(&kind_of_source)),
-        _ => return Err(kind_of_source.unsupported("This must be base64, text or file.")),
+        "file" => inline::uploaded(&source.need("file_id")?, kind)?,
+        "url" => return Err(inline::remote(&source.get("url").unwrap_or(kind_of_source))),
+        _ => return Err(kind_of_source.unsupported("send `base64`, `text` or `file`.")),
     };
-    Ok(Inline { kind, source, media_type, name, at })
+    let name = inline::label(block, "title")?;
+    Ok(Inline { media_type: stated.or(file.media_type), name, ..file })
 }
 
 fn result(block: &Members<'_>) -> Result<Item, Fault> {
-    let call_id = block.need_text("tool_use_id")?;
+    let call_id = block.need_id("tool_use_id")?;
     let is_error = block.flag("is_error")?.unwrap_or(false);
     let (mut texts, mut files) = (Vec::new(), Vec::new());
     if let Some(content) = block.get("content") {
@@ -143,7 +134,7 @@ fn result(block: &Members<'_>) -> Result<Item, Fault> {
     }
     let text = texts.join("\n");
     match approvals::request_id(call_id) {
-        Some(request_id) => approvals::decision(request_id, &text, &param(&format!("{}/content", block.at))),
+        Some(request_id) => approvals::decision(request_id, &text, &block.need("content")?),
         None => Ok(Item::Result { call_id: call_id.to_owned(), name: None, text, files, is_error }),
     }
 }
@@ -166,18 +157,15 @@ fn assistant(content: &Node<'_>) -> Result<(String, Vec<ToolCall>, bool), Fault>
         match block.need_text("type")? {
             "text" => text.push_str(block.need_text("text")?),
             "tool_use" => {
-                let input = block.get("input");
-                if let Some(input) = input.as_ref().filter(|input| !input.value.is_object()) {
-                    return Err(input.fault("This must be an object."));
-                }
+                block.members("input")?;
                 calls.push(ToolCall {
-                    id: block.need_text("id")?.to_owned(),
-                    name: parameters::tool_name(&block.need("name")?)?,
-                    arguments: input.map_or_else(|| "{}".into(), |input| input.value.to_string()),
+                    id: block.need_id("id")?.to_owned(),
+                    name: block.need_id("name")?.to_owned(),
+                    arguments: block.get("input").map_or_else(|| "{}".into(), |input| input.value.to_string()),
                 });
             }
             "thinking" | "redacted_thinking" => is_native = true,
-            _ => return Err(block.need("type")?.unsupported("This must be text, tool_use or thinking.")),
+            _ => return Err(block.need("type")?.unsupported("send `text`, `tool_use` or `thinking`.")),
         }
     }
     Ok((text, calls, is_native))
@@ -232,7 +220,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Vec<Item>, Fault> {
         let body: Value = serde_json::from_str(text).unwrap();
-        messages(&Members::of(&body).unwrap(), text.as_bytes())
+        messages(&Members::of(body.as_object().unwrap()), text.as_bytes())
     }
 
     fn read_user(content: &Value) -> Result<Vec<Item>, Fault> {
@@ -281,10 +269,15 @@ mod tests {
             (&file.source, file.at.as_str()),
             (&Source::Data(b"abc".to_vec()), "/messages/0/content/0/source/data")
         );
-        for (kind, code) in [("url", true), ("file", true), ("base64", false)] {
+        for (kind, member, code) in [
+            ("url", "url", "unsupported_parameter"),
+            ("file", "file_id", "file_not_found"),
+            ("base64", "data", "invalid_base64"),
+        ] {
             let source = json!({ "type": kind, "url": "https://x", "file_id": "file_a", "data": "?" });
             let fault = read_user(&json!([{ "type": "image", "source": source }])).unwrap_err();
-            assert_eq!(fault.code.is_some(), code, "{kind}");
+            assert_eq!(fault.code.as_deref(), Some(code), "{kind}");
+            assert_eq!(fault.param, Some(format!("messages[0].content[0].source.{member}")));
         }
     }
 }

@@ -11,8 +11,9 @@ pub const THREAD_UNSUPPORTED: &str = "thread_unsupported_request";
 /// The body of an error; `request_id` is that of the header `request-id`.
 #[must_use]
 pub fn body(fault: &Fault, request_id: &str) -> Value {
+    let names = |param: &str| param.is_empty() || fault.message.contains(&format!("`{param}`"));
     let message = match &fault.param {
-        Some(param) if !param.is_empty() => format!("{param}: {}", fault.message),
+        Some(param) if !names(param) => format!("{param}: {}", fault.message),
         Some(_) | None => fault.message.clone(),
     };
     let mut error = json!({ "type": kind(fault.kind), "message": message });
@@ -51,6 +52,8 @@ mod tests {
         let body = body(&Fault::invalid("model", "required"), "req_1");
         let error = json!({ "type": "invalid_request_error", "message": "model: required" });
         assert_eq!(body, json!({ "type": "error", "error": error, "request_id": "req_1" }));
+        let named = Fault::invalid("model", "`model` is too long.");
+        assert_eq!(super::body(&named, "r")["error"]["message"], "`model` is too long.");
         let fault = Fault { code: Some(THREAD_UNSUPPORTED.into()), ..Fault::invalid("thread", "no") };
         assert_eq!(super::body(&fault, "r")["error"]["details"]["error_code"], THREAD_UNSUPPORTED);
         let fault = Fault { kind: FaultKind::Unavailable, message: "x".into(), param: None, code: None };

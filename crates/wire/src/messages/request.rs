@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::{blocks, fault::THREAD_UNSUPPORTED};
 use crate::{
     Asked, Choice, Fault, Format, FunctionTool, ModelName, Sampling, approvals,
-    members::{self, MAX_PARTS, MAX_TOOLS, Members, Node},
-    parameters::{self, Plain},
+    members::{self, MAX_PARTS, Members, Node},
+    parameters::{self, Plain, TOP_P},
 };
 
 /// A request of `/v1/messages`.
@@ -22,7 +22,7 @@ pub struct MessagesRequest {
 
 /// Parameters that models take under their own names.
 const PLAIN: [(&str, Plain); 5] = [
-    ("top_p", Plain::Number),
+    TOP_P,
     ("top_k", Plain::Number),
     ("stop_sequences", Plain::Texts),
     ("service_tier", Plain::Text),
@@ -31,10 +31,10 @@ const PLAIN: [(&str, Plain); 5] = [
 
 /// Members that would change the answer, with what to send instead.
 const REFUSED: [(&str, &str); 4] = [
-    ("compaction", "Compaction is not supported; leave this member out."),
-    ("mcp_servers", "Give the agent its MCP servers instead; leave this member out."),
-    ("container", "Containers are not supported; leave this member out."),
-    ("context_management", "Context management is not supported; leave this member out."),
+    ("compaction", "leave it out."),
+    ("mcp_servers", "give the agent its MCP servers."),
+    ("container", "leave it out."),
+    ("context_management", "leave it out."),
 ];
 
 /// The name of a schema whose request has none.
@@ -46,17 +46,13 @@ const SCHEMA_NAME: &str = "answer";
 /// The first member that is wrong or not supported.
 pub fn read(bytes: &[u8]) -> Result<MessagesRequest, Fault> {
     let body = members::body(bytes)?;
-    let body = Members::of(&body)?;
+    let body = Members::of(&body);
     let model_text = members::model(&body)?;
-    for (name, message) in REFUSED {
-        if let Some(node) = body.get(name) {
-            return Err(node.unsupported(message));
-        }
-    }
+    parameters::refuse(&body, &REFUSED)?;
     if let Some(node) = body.get("thread") {
-        let message = "Threads are not supported: send the whole conversation, without this member.";
+        let fault = node.unsupported("send the whole conversation without it.");
         // The code by which Anthropic's tool runner goes on without a thread.
-        return Err(Fault { code: Some(THREAD_UNSUPPORTED.into()), ..node.unsupported(message) });
+        return Err(Fault { code: Some(THREAD_UNSUPPORTED.into()), ..fault });
     }
     let Ok(model) = model_text.parse::<ModelName>();
     let sampling = sampling(&body)?;
@@ -83,27 +79,20 @@ pub fn read(bytes: &[u8]) -> Result<MessagesRequest, Fault> {
 }
 
 fn tools(body: &Members<'_>) -> Result<Vec<FunctionTool>, Fault> {
-    let read = |node: Node<'_>| {
-        let tool = node.members()?;
-        if let Some(kind) = tool.get("type").filter(|kind| kind.value != "custom") {
-            return Err(kind.unsupported(
-                "Longhaul runs no tools of Anthropic's servers: give the agent such a tool, or send a custom one.",
-            ));
-        }
-        parameters::function(&tool, "input_schema")
-    };
-    parameters::distinct(body.entries("tools", MAX_TOOLS)?.into_iter().map(read).collect::<Result<_, _>>()?)
+    parameters::functions(body, "input_schema", |tool| match tool.get("type").filter(|kind| kind.value != "custom") {
+        Some(kind) => Err(kind.unsupported("give the agent such a tool, or send a `custom` one.")),
+        None => Ok(tool),
+    })
 }
 
 /// The choice, and whether a reply may hold one call only.
 fn choice(body: &Members<'_>) -> Result<(Choice, bool), Fault> {
     let Some(given) = body.members("tool_choice")? else { return Ok((Choice::Auto, false)) };
-    let choice = match given.need_text("type")? {
-        "auto" => Choice::Auto,
+    let choice = match given.need("type")?.one_of(&["auto", "any", "none", "tool"])? {
         "any" => Choice::Required,
         "none" => Choice::None,
-        "tool" => Choice::Named(parameters::tool_name(&given.need("name")?)?),
-        _ => return Err(given.fault("type", "This must be auto, any, none or tool.")),
+        "tool" => Choice::Named(parameters::name(&given.need("name")?)?),
+        _ => Choice::Auto,
     };
     Ok((choice, given.flag("disable_parallel_tool_use")?.unwrap_or(false)))
 }
@@ -115,33 +104,30 @@ fn format(body: &Members<'_>) -> Result<Format, Fault> {
     let Some(format) = of_config.map_or_else(|| body.members("output_format"), |format| Ok(Some(format)))? else {
         return Ok(Format::Text);
     };
-    match format.need_text("type")? {
-        "json_schema" => {
-            let schema = format.need("schema")?;
-            match schema.value.is_object() {
-                true => Ok(Format::Schema { name: SCHEMA_NAME.into(), schema: schema.value.clone(), strict: None }),
-                false => Err(schema.fault("A JSON Schema must be an object.")),
-            }
-        }
-        _ => Err(format.need("type")?.unsupported("This must be json_schema.")),
+    let kind = format.need("type")?;
+    match kind.text()? {
+        "json_schema" => parameters::schema_format(&format, Some(SCHEMA_NAME)),
+        _ => Err(kind.unsupported("send `json_schema`.")),
     }
 }
 
 fn sampling(body: &Members<'_>) -> Result<Sampling, Fault> {
-    let extra = parameters::extra(body, &PLAIN)?;
     let config = body.members("output_config")?;
-    let effort = config.and_then(|config| config.get("effort"));
-    let effort = effort.map_or(Ok(None), |node| known_effort(&node))?;
-    let (temperature, max_output_tokens) = (body.number("temperature", 2.0)?, body.count("max_tokens")?);
-    Ok(Sampling { temperature, max_output_tokens, effort, extra })
+    let effort = config.map_or(Ok(None), |config| config.read("effort", |node| effort(&node)))?;
+    Ok(Sampling {
+        temperature: parameters::temperature(body)?,
+        max_output_tokens: body.count("max_tokens", 1)?,
+        effort: effort.flatten(),
+        extra: parameters::extra(body, &PLAIN)?,
+    })
 }
 
 /// The effort; the two above the highest that every provider knows count as that.
-fn known_effort(node: &Node<'_>) -> Result<Option<Effort>, Fault> {
-    match node.value.as_str() {
-        Some("xhigh" | "max") => Ok(Some(Effort::High)),
-        Some(_) | None => parameters::effort(node),
-    }
+fn effort(node: &Node<'_>) -> Result<Option<Effort>, Fault> {
+    Ok(match parameters::effort(node)? {
+        "xhigh" | "max" => Some(Effort::High),
+        name => parameters::known_effort(name),
+    })
 }
 
 #[cfg(test)]

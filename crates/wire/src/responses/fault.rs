@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+pub(super) use crate::fault::brief;
 use crate::{Fault, FaultKind, chat};
 
 /// The frame of an error on a web socket, which carries its own status.
@@ -22,11 +23,6 @@ pub fn previous_response_not_found(id: &str) -> Fault {
         param: Some("previous_response_id".to_owned()),
         code: Some("previous_response_not_found".to_owned()),
     }
-}
-
-/// A text of the caller within a message: its first 100 characters.
-pub(super) fn brief(text: &str) -> &str {
-    text.char_indices().nth(100).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 #[cfg(test)]

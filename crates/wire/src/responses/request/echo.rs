@@ -2,8 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{MAX_LABEL, members::Members, tools};
-use crate::{Asked, Fault, FunctionTool, responses::object};
+use super::tools;
+use crate::{
+    Asked, Fault, FunctionTool,
+    members::{MAX_LABEL, Members},
+    responses::object,
+};
 
 /// The members that the response object repeats, under its names and with its defaults.
 pub(super) fn of(body: &Members<'_>, asked: &Asked, tools: &[FunctionTool]) -> Result<Value, Fault> {
@@ -19,16 +23,16 @@ pub(super) fn of(body: &Members<'_>, asked: &Asked, tools: &[FunctionTool]) -> R
     set("max_tool_calls", json!(asked.max_tool_calls));
     for name in ["temperature", "top_p", "presence_penalty", "frequency_penalty"] {
         if let Some(number) = body.get(name) {
-            set(name, number.clone());
+            set(name, number.value.clone());
         }
     }
     for name in ["parallel_tool_calls", "store", "background"] {
-        if let Some(value) = body.boolean(name)? {
+        if let Some(value) = body.flag(name)? {
             set(name, Value::Bool(value));
         }
     }
     for name in ["safety_identifier", "prompt_cache_key", "previous_response_id", "user"] {
-        if let Some(label) = body.short_text(name, MAX_LABEL)? {
+        if let Some(label) = body.bounded(name, MAX_LABEL)? {
             set(name, json!(label));
         }
     }
@@ -36,7 +40,7 @@ pub(super) fn of(body: &Members<'_>, asked: &Asked, tools: &[FunctionTool]) -> R
         set("truncation", json!(truncation));
     }
     // The response names the tier that served it, and there is one.
-    body.short_text("service_tier", MAX_LABEL)?;
+    body.bounded("service_tier", MAX_LABEL)?;
     if let Some(id) = super::conversation(body)? {
         set("conversation", json!({ "id": id }));
     }
@@ -55,16 +59,16 @@ fn tool(tool: &FunctionTool) -> Value {
 }
 
 fn text(body: &Members<'_>) -> Result<Value, Fault> {
-    let Some(text) = body.object("text")? else { return Ok(json!({ "format": { "type": "text" } })) };
+    let Some(text) = body.members("text")? else { return Ok(json!({ "format": { "type": "text" } })) };
     let mut echo = Map::new();
-    let format = match text.object("format")? {
+    let format = match text.members("format")? {
         None => json!({ "type": "text" }),
         Some(format) if format.text("type")? == Some("json_schema") => json!({
             "type": "json_schema",
-            "name": format.name("name")?,
+            "name": format.text("name")?,
             "description": format.text("description")?,
-            "schema": format.get("schema"),
-            "strict": format.boolean("strict")?.unwrap_or(false),
+            "schema": format.members("schema")?.map(|schema| schema.map),
+            "strict": format.flag("strict")?.unwrap_or(false),
         }),
         Some(format) => json!({ "type": format.text("type")? }),
     };
@@ -77,7 +81,9 @@ fn text(body: &Members<'_>) -> Result<Value, Fault> {
 
 fn reasoning(body: &Members<'_>) -> Result<Value, Fault> {
     const SUMMARIES: [&str; 3] = ["auto", "concise", "detailed"];
-    let Some(reasoning) = body.object("reasoning")? else { return Ok(json!({ "effort": null, "summary": null })) };
+    let Some(reasoning) = body.members("reasoning")? else {
+        return Ok(json!({ "effort": null, "summary": null }));
+    };
     let older = reasoning.one_of("generate_summary", &SUMMARIES)?;
     let summary = reasoning.one_of("summary", &SUMMARIES)?.or(older);
     Ok(json!({ "effort": reasoning.text("effort")?, "summary": summary }))

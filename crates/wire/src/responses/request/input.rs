@@ -4,29 +4,30 @@ use longhaul_domain::{ToolCall, message::NativeBlocks};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{members::Members, parts};
+use super::parts;
 use crate::{
     Fault, Item, Part,
-    members::MAX_MESSAGES,
-    responses::{carried, compact, fault::brief, items},
+    fault::brief,
+    members::{MAX_ID, MAX_MESSAGES, Members, Node},
+    responses::{carried, compact, items},
 };
 
-/// Longest id of a call or an item, in characters.
-const MAX_ID: usize = 256;
+/// Characters of the reason of a decision.
+const MAX_REASON: usize = 2_000;
 
 /// The items of the input, and the same items as `input_items` lists them.
 pub(super) fn read(body: &Members<'_>) -> Result<(Vec<Item>, Vec<Value>), Fault> {
     let mut reader = Reader::default();
     match body.get("input") {
         None => {}
-        Some(Value::String(text)) => {
+        Some(Node { value: Value::String(text), .. }) => {
             let content = json!([{ "type": "input_text", "text": text }]);
             reader.items.push(Item::User(vec![Part::Text(text.clone())]));
             reader.list("message", None, json!({ "role": "user", "content": content, "status": "completed" }));
         }
-        Some(_) => {
-            for (nth, item) in body.list("input", MAX_MESSAGES)?.iter().enumerate() {
-                reader.read(&Members::of(item, format!("input[{nth}]"))?)?;
+        Some(node) => {
+            for item in node.entries(MAX_MESSAGES)? {
+                reader.read(&item.members()?)?;
             }
         }
     }
@@ -47,7 +48,7 @@ impl Reader {
         let kind = item.text("type")?;
         let is_of_reply = match kind {
             Some("function_call" | "reasoning") => true,
-            _ => item.get("role").and_then(Value::as_str) == Some("assistant"),
+            _ => item.get("role").is_some_and(|role| role.value == "assistant"),
         };
         if !is_of_reply {
             self.settle();
@@ -63,26 +64,19 @@ impl Reader {
             Some("reasoning") => {
                 self.settle();
                 self.carried = item.text("encrypted_content")?.and_then(carried::blocks_of);
-                self.list("reasoning", item.short_text("id", MAX_ID)?, Value::Object(item.map().clone()));
+                self.list("reasoning", item.bounded("id", MAX_ID)?, Value::Object(item.map.clone()));
                 Ok(())
             }
             // A request for an approval comes back with an answer's other items; the run has its own record.
             Some(kind @ "mcp_approval_request") => {
-                self.list(kind, item.short_text("id", MAX_ID)?, Value::Object(item.map().clone()));
+                self.list(kind, item.bounded("id", MAX_ID)?, Value::Object(item.map.clone()));
                 Ok(())
             }
             Some("item_reference") => {
-                let message = "References to items are not supported: send the item itself, or continue the response \
-                               with `previous_response_id`.";
-                Err(Fault::unsupported(item.at("type"), message))
+                let instead = "send the item itself, or continue the response with `previous_response_id`.";
+                Err(item.need("type")?.unsupported(instead))
             }
-            Some(other) => {
-                let message = format!(
-                    "Items of type `{}` are not supported: send messages, function calls and their outputs.",
-                    brief(other)
-                );
-                Err(Fault::unsupported(item.at("type"), message))
-            }
+            Some(_) => Err(item.need("type")?.unsupported("send messages, function calls and their outputs.")),
         }
     }
 
@@ -98,54 +92,53 @@ impl Reader {
     }
 
     fn message(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        let role = item.one_of("role", &["user", "assistant", "system", "developer"])?;
-        let role = role.ok_or_else(|| item.missing("role"))?;
-        let (read, content) = match role {
+        let role = item.need("role")?.one_of(&["user", "assistant", "system", "developer"])?;
+        let content = item.need("content")?;
+        let (read, shown) = match role {
             "user" => {
-                let (parts, content) = parts::read(item, "content", "input_text")?;
-                (Item::User(parts), content)
+                let (parts, shown) = parts::read(&content, "input_text")?;
+                (Item::User(parts), shown)
             }
             "assistant" => {
-                let (text, content) = parts::text_only(item, "content", "output_text")?;
-                (Item::Assistant { text, calls: Vec::new(), native: None }, content)
+                let (text, shown) = parts::text_only(&content, "output_text")?;
+                (Item::Assistant { text, calls: Vec::new(), native: None }, shown)
             }
             _ => {
-                let (text, content) = parts::text_only(item, "content", "input_text")?;
-                (Item::System(text), content)
+                let (text, shown) = parts::text_only(&content, "input_text")?;
+                (Item::System(text), shown)
             }
         };
-        match (role, content.is_empty()) {
+        match (role, shown.is_empty()) {
             // A message without text comes back with an answer of which a turn was void.
             ("assistant", true) => {}
-            (_, true) => {
-                return Err(Fault::invalid(item.at("content"), format!("`{}` holds no part.", item.at("content"))));
-            }
+            (_, true) => return Err(content.fault("must hold at least one part.")),
             (_, false) => self.items.push(read),
         }
-        let id = item.short_text("id", MAX_ID)?;
-        self.list("message", id, json!({ "role": role, "content": content, "status": "completed" }));
+        let id = item.bounded("id", MAX_ID)?;
+        self.list("message", id, json!({ "role": role, "content": shown, "status": "completed" }));
         Ok(())
     }
 
     /// A call belongs to the reply before it: a model's text and its calls are one message for every provider.
     fn call(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        let call_id = required_id(item, "call_id")?;
-        let name = required_id(item, "name")?;
-        let arguments = item.required_text("arguments")?;
+        let call_id = item.need_id("call_id")?;
+        let name = item.need_id("name")?;
+        let arguments = item.need_text("arguments")?;
         let call = ToolCall { id: call_id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() };
         match self.items.last_mut() {
             Some(Item::Assistant { calls, .. }) => calls.push(call),
             _ => self.items.push(Item::Assistant { text: String::new(), calls: vec![call], native: None }),
         }
         let shown = json!({ "call_id": call_id, "name": name, "arguments": arguments, "status": "completed" });
-        self.list("function_call", item.short_text("id", MAX_ID)?, shown);
+        self.list("function_call", item.bounded("id", MAX_ID)?, shown);
         Ok(())
     }
 
     fn result(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        let call_id = required_id(item, "call_id")?;
-        let name = item.short_text("name", MAX_ID)?;
-        let (parts, content) = parts::read(item, "output", "input_text")?;
+        let call_id = item.need_id("call_id")?;
+        let name = item.bounded("name", MAX_ID)?;
+        let output = item.need("output")?;
+        let (parts, content) = parts::read(&output, "input_text")?;
         let mut texts = Vec::new();
         let mut files = Vec::new();
         for part in parts {
@@ -154,10 +147,7 @@ impl Reader {
                 Part::File(file) => files.push(file),
             }
         }
-        let output = match item.get("output") {
-            Some(Value::String(text)) => json!(text),
-            _ => json!(content),
-        };
+        let output = if output.value.is_string() { output.value.clone() } else { json!(content) };
         self.items.push(Item::Result {
             call_id: call_id.to_owned(),
             name: name.map(str::to_owned),
@@ -166,36 +156,39 @@ impl Reader {
             is_error: false,
         });
         let shown = json!({ "call_id": call_id, "output": output, "status": "completed" });
-        self.list("function_call_output", item.short_text("id", MAX_ID)?, shown);
+        self.list("function_call_output", item.bounded("id", MAX_ID)?, shown);
         Ok(())
     }
 
     fn approval(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        let id = required_id(item, "approval_request_id")?;
+        let id = item.need_id("approval_request_id")?;
         let Some(request_id) = items::approval_request_of(id) else {
-            let message = format!("`{}` is no approval request of this server.", brief(id));
-            return Err(Fault::invalid(item.at("approval_request_id"), message));
+            let message = format!(
+                "is `{}`, which is no approval request of this server: send the id of an `mcp_approval_request`.",
+                brief(id)
+            );
+            return Err(item.fault("approval_request_id", message));
         };
-        let approve = item.boolean("approve")?.ok_or_else(|| item.missing("approve"))?;
-        let reason = item.short_text("reason", 2_000)?;
+        let approve = item.need("approve")?.flag()?;
+        let reason = item.bounded("reason", MAX_REASON)?;
         self.items.push(Item::Approval {
             request_id: request_id.to_owned(),
             approve,
             reason: reason.map(str::to_owned),
         });
         let shown = json!({ "approval_request_id": id, "approve": approve, "reason": reason });
-        self.list("mcp_approval_response", item.short_text("id", MAX_ID)?, shown);
+        self.list("mcp_approval_response", item.bounded("id", MAX_ID)?, shown);
         Ok(())
     }
 
     fn compaction(&mut self, item: &Members<'_>) -> Result<(), Fault> {
-        let content = item.required_text("encrypted_content")?;
+        let content = item.need_text("encrypted_content")?;
         let Some(summary) = compact::summary_of(content) else {
-            let message = "This compaction was made by another server: send the messages that it stands for.";
-            return Err(Fault::invalid(item.at("encrypted_content"), message));
+            let message = "was made by another server: send the messages that it stands for.";
+            return Err(item.fault("encrypted_content", message));
         };
         self.items.push(Item::System(format!("Summary of the conversation so far:\n\n{summary}")));
-        self.list("compaction", item.short_text("id", MAX_ID)?, json!({ "encrypted_content": content }));
+        self.list("compaction", item.bounded("id", MAX_ID)?, json!({ "encrypted_content": content }));
         Ok(())
     }
 
@@ -228,8 +221,4 @@ fn derived_id(kind: &str, nth: usize, shown: &Map<String, Value>) -> String {
     }
     let digest = hex::encode(hash.finalize());
     format!("{prefix}_{}", digest.get(..32).unwrap_or(&digest))
-}
-
-fn required_id<'a>(item: &Members<'a>, name: &str) -> Result<&'a str, Fault> {
-    item.short_text(name, MAX_ID)?.filter(|text| !text.is_empty()).ok_or_else(|| item.missing(name))
 }

@@ -2,38 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::members::Members;
-use crate::{Choice, Fault, Format, FunctionTool, members::MAX_TOOLS, responses::fault::brief};
+use crate::{
+    Choice, Fault, Format, FunctionTool,
+    members::{MAX_TOOLS, Members},
+    parameters,
+};
 
 /// The functions of a request.
 pub(super) fn read(body: &Members<'_>) -> Result<Vec<FunctionTool>, Fault> {
-    let mut tools: Vec<FunctionTool> = Vec::new();
-    for (nth, tool) in body.list("tools", MAX_TOOLS)?.iter().enumerate() {
-        let tool = function(&Members::of(tool, format!("tools[{nth}]"))?)?;
-        if tools.iter().any(|other| other.name == tool.name) {
-            let message = format!("Two tools are named `{}`: give each its own name.", tool.name);
-            return Err(Fault::invalid(format!("tools[{nth}].name"), message));
-        }
-        tools.push(tool);
-    }
-    Ok(tools)
-}
-
-fn function(tool: &Members<'_>) -> Result<FunctionTool, Fault> {
-    let kind = tool.required_text("type")?;
-    if kind != "function" {
-        let message = format!(
-            "Tools of type `{}` are not supported: give the agent such tools, or send a `function`.",
-            brief(kind)
-        );
-        return Err(Fault::unsupported(tool.at("type"), message));
-    }
-    tool.object("parameters")?;
-    Ok(FunctionTool {
-        name: tool.name("name")?.to_owned(),
-        description: tool.text("description")?.map(str::to_owned),
-        parameters: tool.get("parameters").cloned(),
-        strict: tool.boolean("strict")?,
+    parameters::functions(body, "parameters", |tool| {
+        parameters::check_is_function(&tool)?;
+        Ok(tool)
     })
 }
 
@@ -45,22 +24,21 @@ pub(super) fn choice(
     is_bare: bool,
 ) -> Result<(Choice, Vec<FunctionTool>), Fault> {
     let all = || tools.to_vec();
-    let (choice, left) = match body.get("tool_choice") {
-        None => (Choice::Auto, all()),
-        Some(Value::String(_)) => (mode(body, "tool_choice", &["none", "auto", "required"])?, all()),
-        Some(value) => {
-            let object = Members::of(value, "tool_choice".to_owned())?;
-            match object.required_text("type")? {
-                "function" => (Choice::Named(object.name("name")?.to_owned()), all()),
-                "allowed_tools" => (mode(&object, "mode", &["auto", "required"])?, allowed(&object, tools)?),
-                other => {
-                    let message = format!(
-                        "A choice of type `{}` is not supported: use `auto`, `none`, `required`, a `function`, or \
-                         `allowed_tools`.",
-                        brief(other)
-                    );
-                    return Err(Fault::unsupported("tool_choice.type", message));
-                }
+    let Some(node) = body.get("tool_choice") else { return Ok((Choice::Auto, all())) };
+    let (choice, left) = if node.value.is_string() {
+        (parameters::choice_of_word(&node, &["none", "auto", "required"])?, all())
+    } else {
+        let given = node.members()?;
+        let kind = given.need("type")?;
+        match kind.text()? {
+            "function" => (Choice::Named(parameters::name(&given.need("name")?)?), all()),
+            "allowed_tools" => {
+                let mode = given.read("mode", |mode| parameters::choice_of_word(&mode, &["auto", "required"]))?;
+                (mode.unwrap_or_default(), allowed(&given, tools)?)
+            }
+            _ => {
+                let instead = "send `auto`, `none`, `required`, a `function`, or `allowed_tools`.";
+                return Err(kind.unsupported(instead));
             }
         }
     };
@@ -70,40 +48,29 @@ pub(super) fn choice(
         Choice::Named(name) => !left.iter().any(|tool| tool.name == *name),
     };
     if unknown && is_bare {
-        let message = "`tool_choice` asks for a call of a tool that is not in `tools`.";
-        return Err(Fault::invalid("tool_choice", message));
+        return Err(node.fault("asks for a call of a tool that is not in `tools`: send the tool there."));
     }
     Ok((choice, left))
 }
 
-fn mode(members: &Members<'_>, name: &str, known: &[&'static str]) -> Result<Choice, Fault> {
-    Ok(match members.one_of(name, known)? {
-        Some("none") => Choice::None,
-        Some("required") => Choice::Required,
-        Some(_) | None => Choice::Auto,
-    })
-}
-
 /// The tools of the request that `allowed_tools` names. Tools of other types are none of the request's.
-fn allowed(object: &Members<'_>, tools: &[FunctionTool]) -> Result<Vec<FunctionTool>, Fault> {
+fn allowed(choice: &Members<'_>, tools: &[FunctionTool]) -> Result<Vec<FunctionTool>, Fault> {
     let mut names = Vec::new();
-    for (nth, tool) in object.list("tools", MAX_TOOLS)?.iter().enumerate() {
-        let tool = Members::of(tool, format!("tool_choice.tools[{nth}]"))?;
-        if tool.required_text("type")? != "function" {
-            return Err(Fault::unsupported(tool.at("type"), "Only tools of type `function` can be allowed here."));
-        }
-        let name = tool.name("name")?;
+    for tool in choice.entries("tools", MAX_TOOLS)? {
+        let tool = tool.members()?;
+        parameters::check_is_function(&tool)?;
+        let name = parameters::name(&tool.need("name")?)?;
         if !tools.iter().any(|known| known.name == name) {
-            return Err(Fault::invalid(tool.at("name"), format!("`{name}` is not in `tools`.")));
+            return Err(tool.fault("name", format!("is `{name}`, which is not in `tools`: send the tool there.")));
         }
         names.push(name);
     }
-    Ok(tools.iter().filter(|tool| names.contains(&tool.name.as_str())).cloned().collect())
+    Ok(tools.iter().filter(|tool| names.contains(&tool.name)).cloned().collect())
 }
 
 /// The choice as sent, which [`choice`] has read.
 pub(super) fn choice_echo(body: &Members<'_>) -> Value {
-    let Some(choice) = body.get("tool_choice") else { return json!("auto") };
+    let Some(choice) = body.get("tool_choice").map(|node| node.value) else { return json!("auto") };
     match choice.get("type").and_then(Value::as_str) {
         None => choice.clone(),
         Some("function") => json!({ "type": "function", "name": choice.get("name") }),
@@ -117,19 +84,11 @@ pub(super) fn choice_echo(body: &Members<'_>) -> Value {
 
 /// The form of the answer: `text.format`.
 pub(super) fn format(body: &Members<'_>) -> Result<Format, Fault> {
-    let Some(text) = body.object("text")? else { return Ok(Format::Text) };
-    let Some(format) = text.object("format")? else { return Ok(Format::Text) };
-    format.text("type")?.ok_or_else(|| format.missing("type"))?;
-    Ok(match format.one_of("type", &["text", "json_object", "json_schema"])? {
-        Some("json_object") => Format::Object,
-        Some("json_schema") => {
-            format.object("schema")?.ok_or_else(|| format.missing("schema"))?;
-            Format::Schema {
-                name: format.name("name")?.to_owned(),
-                schema: format.get("schema").cloned().unwrap_or_default(),
-                strict: format.boolean("strict")?,
-            }
-        }
-        Some(_) | None => Format::Text,
-    })
+    let Some(text) = body.members("text")? else { return Ok(Format::Text) };
+    let Some(format) = text.members("format")? else { return Ok(Format::Text) };
+    match format.need("type")?.one_of(&["text", "json_object", "json_schema"])? {
+        "json_object" => Ok(Format::Object),
+        "json_schema" => parameters::schema_format(&format, None),
+        _ => Ok(Format::Text),
+    }
 }
