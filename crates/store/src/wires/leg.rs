@@ -36,7 +36,11 @@ impl Store {
         request: Value,
     ) -> Result<Option<(Decided, Leg)>, StoreError> {
         let mut transaction = self.pool.begin().await?;
-        let Some(decided) = decide(&mut transaction, tenant, decisions).await? else { return Ok(None) };
+        let Some(decided) = decide(&mut transaction, tenant, decisions).await? else {
+            // Now, and not once the connection is back in its pool: a claim skips what is still locked.
+            transaction.rollback().await?;
+            return Ok(None);
+        };
         let leg = add_leg(&mut transaction, decided.execution_id, request).await?;
         transaction.commit().await?;
         Ok(Some((decided, leg)))
