@@ -48,6 +48,11 @@ begin
         return query select 'ended', 0, null::uuid, false, r.status, left_over;
         return;
     end if;
+    if r.execution_id is not null
+        and not exists (select from executions x where x.id = r.execution_id and x.finished_at is null) then
+        return query select 'ended', 0, null::uuid, false, r.status, left_over;
+        return;
+    end if;
     if left_over <= 0 then
         -- The sweep ends the run.
         return query select 'deadline_passed', 0, null::uuid, false, r.status, left_over;
@@ -110,9 +115,16 @@ begin
             insert into run_calls (run_id, content, occurrence, id, step, execution_id, made_at)
             values (r.id, asked.content, wanted, longhaul_uuid(), asked.step, execution, longhaul_now());
         end if;
-        -- The budget of the run takes the place of its own.
-        update executions e set has_budget = true, budget_id = r.id
-        where e.id = execution and exists (select from budgets b where b.root_id = r.id);
+        -- The budget of the run takes the place of its own: that of its execution, if it has one.
+        update executions e set has_budget = true, budget_id = b.root_id
+        from budgets b
+        where e.id = execution and b.root_id = coalesce(
+            (
+                select coalesce(x.budget_id, x.root_id, x.id) from executions x
+                where x.id = r.execution_id and x.has_budget
+            ),
+            r.id
+        );
     end if;
     insert into run_attempts as p (run_id, attempt, content, occurrence)
     values (r.id, asked.attempt, asked.content, wanted)

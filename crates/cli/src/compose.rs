@@ -4,7 +4,8 @@ use std::{future::Future, time::Duration};
 
 use anyhow::Context as _;
 use longhaul_api::{
-    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, OidcProvider, PageOptions, WireOptions,
+    ApiDeps, ApiOptions, ContractOptions, EngineOptions, HealthOptions, LeaseTimes, OidcProvider, PageOptions,
+    WireOptions,
 };
 use longhaul_config::{Config, WebSearchBackend};
 use longhaul_files::Files;
@@ -74,6 +75,7 @@ pub async fn serve_api(
         pepper: pepper(config)?,
         oidc: oidc(config)?,
         publisher: WakeupPublisher::start(&queue)?,
+        redis: queue.clone(),
         looks: LookSubscriber::start(&queue)?,
         options: ApiOptions {
             max_connections: config.api.connections_max.min(open_files::raise().saturating_sub(NOT_CALLERS).max(1)),
@@ -90,6 +92,7 @@ pub async fn serve_api(
             max_running_projects: config.projects.max_running,
             authors_submit: config.approvals.authors,
             worker_concurrency: config.worker.concurrency as u64,
+            leases: LeaseTimes { lease: config.worker.lease, renew: config.worker.renew },
             wires: WireOptions { models: config.wires.models, aliases: config.wires.aliases.clone() },
             page: PageOptions { trace_url: config.telemetry.trace_url.clone(), ..options.page },
             ..options

@@ -6,6 +6,8 @@ use longhaul_sdk::spec::{AgentSpec, DefinitionSpec, ModelSpec, Runner, RuntimeCo
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::DefinitionVersionId;
+
 /// Tools of every worker. Tools of MCP servers come with the agent and are no requirement.
 pub const BUILT_IN_TOOLS: [&str; 2] = ["fetch_url", "stop_execution"];
 /// Validators of every worker.
@@ -43,9 +45,18 @@ const LONGEST_WRITTEN: usize = 512;
 pub struct ServeKey(pub String);
 
 /// Returns the requirements of `definition` with `agent` beyond those every worker meets:
-/// `definition:<key>@<version>`, `tool:<name>`, `validator:<name>`, `provider:<name>|<name>`, `contract:1`.
+/// `definition:<key>@<version>`, `remote:<version id>`, `tool:<name>`, `validator:<name>`, `provider:<name>|<name>`,
+/// `contract:1`. `version` is the definition's: its id and its number.
 #[must_use]
-pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec) -> BTreeSet<String> {
+pub fn requirements(
+    definition: &DefinitionSpec,
+    version: (DefinitionVersionId, i32),
+    agent: &AgentSpec,
+) -> BTreeSet<String> {
+    // Its worker takes the input and gives the output, whatever its agent is.
+    if definition.runner == Runner::Remote {
+        return BTreeSet::from([remote_requirement(version.0)]);
+    }
     // No worker runs the calls of the caller's tools.
     let tools = agent.tools.iter().filter(|tool| tool.caller().is_none());
     let tools = tools.map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
@@ -64,7 +75,8 @@ pub fn requirements(definition: &DefinitionSpec, version: i32, agent: &AgentSpec
             own.chain(tools).collect()
         }
         // A Rust definition brings its own validators.
-        Runner::Rust => [definition_requirement(&definition.key, version)].into_iter().chain(tools).collect(),
+        Runner::Rust => [definition_requirement(&definition.key, version.1)].into_iter().chain(tools).collect(),
+        Runner::Remote => BTreeSet::new(),
     }
 }
 
@@ -95,6 +107,13 @@ fn says_of_contract(agent: &AgentSpec) -> bool {
 #[must_use]
 pub fn definition_requirement(key: &str, version: i32) -> String {
     format!("definition:{key}@{version}")
+}
+
+/// Requirement met by a remote worker that registered this version of a definition. By id: a key and a number are
+/// another tenant's, too.
+#[must_use]
+pub fn remote_requirement(version: DefinitionVersionId) -> String {
+    format!("remote:{version}")
 }
 
 /// Requirement met by every build except `died`, which the execution killed (docs/design/quarantine.md).
@@ -128,6 +147,10 @@ mod tests {
 
     use super::*;
 
+    fn version(number: i32) -> (DefinitionVersionId, i32) {
+        (DefinitionVersionId(uuid::Uuid::nil()), number)
+    }
+
     fn agent(tools: &[&str]) -> AgentSpec {
         AgentSpec { tools: tools.iter().map(|name| ToolRef::Name((*name).into())).collect(), ..AgentSpec::new("a", "") }
     }
@@ -144,7 +167,7 @@ mod tests {
     fn one_provider_of_a_route_is_required() {
         let of = |model: serde_json::Value| {
             let model = serde_json::from_value(model).unwrap();
-            requirements(&DefinitionSpec::new("d", "a"), 1, &AgentSpec { model, ..agent(&[]) })
+            requirements(&DefinitionSpec::new("d", "a"), version(1), &AgentSpec { model, ..agent(&[]) })
         };
         let named = serde_json::json!({ "provider": "b", "fallback": [{ "provider": "a" }, { "name": "small" }] });
         let needs = of(named);
@@ -166,22 +189,34 @@ mod tests {
     #[test]
     fn built_ins_need_nothing_and_names_are_sorted() {
         let mut definition = DefinitionSpec::new("d", "a");
-        assert_eq!(ServeKey::of(&requirements(&definition, 1, &agent(&["fetch_url"]))), ServeKey::default());
+        assert_eq!(ServeKey::of(&requirements(&definition, version(1), &agent(&["fetch_url"]))), ServeKey::default());
         definition.validators.push(ValidatorRef::Name("iban".into()));
-        let needs = requirements(&definition, 1, &agent(&["crm", "stop_execution"]));
+        let needs = requirements(&definition, version(1), &agent(&["crm", "stop_execution"]));
         assert_eq!(ServeKey::of(&needs).0, "tool:crm+validator:iban");
         let by_caller = vec![ToolRef::Caller(CallerToolSpec::new("open_file", ""))];
         let by_caller = AgentSpec { tools: by_caller, ..agent(&[]) };
-        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &by_caller)), ServeKey::default());
+        assert_eq!(
+            ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), version(1), &by_caller)),
+            ServeKey::default()
+        );
         let searching = AgentSpec { datasets: vec!["kb".into()], ..agent(&[]) };
-        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &searching)).0, "tool:search_dataset");
+        assert_eq!(
+            ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), version(1), &searching)).0,
+            "tool:search_dataset"
+        );
         let skilled = AgentSpec { skills: vec!["refunds".into()], ..agent(&[]) };
-        assert_eq!(ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), 1, &skilled)).0, "tool:load_skill");
+        assert_eq!(
+            ServeKey::of(&requirements(&DefinitionSpec::new("d", "a"), version(1), &skilled)).0,
+            "tool:load_skill"
+        );
         let asked_over_contract = AgentSpec { default_model_ref: Some("model.default".into()), ..agent(&[]) };
-        let needs = requirements(&DefinitionSpec::new("d", "a"), 1, &asked_over_contract);
+        let needs = requirements(&DefinitionSpec::new("d", "a"), version(1), &asked_over_contract);
         assert_eq!(ServeKey::of(&needs).0, CONTRACT_REQUIREMENT);
         definition.runner = Runner::Rust;
-        let needs = requirements(&definition, 3, &agent(&[]));
+        let needs = requirements(&definition, version(3), &agent(&[]));
         assert_eq!(ServeKey::of(&needs).0, "definition:d@3");
+        definition.runner = Runner::Remote;
+        let needs = requirements(&definition, version(3), &agent(&["crm"]));
+        assert_eq!(ServeKey::of(&needs).0, "remote:00000000-0000-0000-0000-000000000000");
     }
 }

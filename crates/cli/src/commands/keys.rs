@@ -38,9 +38,9 @@ enum KeysCommand {
     /// Create a key; it is printed once and stored as a hash
     #[command(after_help = "\
 Needs DATABASE_URL and the API's LONGHAUL_API_KEY_PEPPER.
-Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, keys:write, \
-audit:read,
-admin. Roles: viewer, operator, approver, admin, superadmin; a key keeps the scopes that they have now.
+Scopes: executions:read, executions:write, approvals:decide, definitions:read, definitions:write, workers:run, \
+keys:write, audit:read, admin.
+Roles: viewer, operator, approver, admin, superadmin; a key keeps the scopes that they have now.
 
 Examples:
   longhaul keys create --name checkout --org acme

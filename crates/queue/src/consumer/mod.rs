@@ -14,6 +14,7 @@
 
 mod apalis_worker;
 mod config;
+mod waiter;
 mod wakeups;
 
 use std::{
@@ -31,6 +32,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::QueueError;
 pub use config::ConsumerConfig;
+pub use waiter::Waiter;
 
 use apalis_worker::{ClaimedItem, Handover, monitor};
 use longhaul_telemetry::metrics::{self, ClaimReason};

@@ -119,6 +119,8 @@ pub enum Runner {
     Declarative,
     /// In the code of a worker that registered it.
     Rust,
+    /// In the code of a worker in another language, which registered it over HTTP (docs/reference/worker-protocol.md).
+    Remote,
 }
 
 /// A validator by name, with settings.

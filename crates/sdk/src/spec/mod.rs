@@ -56,7 +56,7 @@ pub use crate::model::{Effort, FallbackModel, FileInput, ModelSpec, OutputMode, 
 pub const SUBMIT_OUTPUT: &str = "submit_output";
 
 /// Keys and names are joined into values that Postgres indexes, hence the limit.
-const KEY: &str = r"^\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?$";
+pub const KEY: &str = r"^\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?$";
 const NAME: &str = "^[a-zA-Z0-9._-]{1,64}$";
 
 /// Names of tool servers: `mcp__<server>__<tool>` must name one.

@@ -238,7 +238,8 @@ versions! {
     from (
         select * from agent_versions where tenant_id = $1 and removed_at is null and key > $2
         union all
-        select * from agent_versions where tenant_id is null and removed_at is null and key > $2
+        -- Without the built-in ones, which run no prompt.
+        select * from agent_versions where tenant_id is null and removed_at is null and key > $2 and key not like '%:%'
     ) seen
     order by key, tenant_id nulls last, version desc
     limit $3

@@ -7,4 +7,5 @@ pub mod indexes;
 pub mod model_call;
 pub mod planner;
 pub mod put;
+pub mod remote;
 pub mod skills;

@@ -14,6 +14,7 @@ pub mod outcomes;
 pub mod overview;
 pub mod planned;
 pub mod read;
+pub mod signals;
 pub mod sub_agents;
 pub mod submit;
 pub mod submit_answer;

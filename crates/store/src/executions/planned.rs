@@ -84,7 +84,7 @@ impl Store {
         definition: &Version<DefinitionSpec>,
         agent: &Version<AgentSpec>,
     ) -> Result<Pinned, StoreError> {
-        let needs = requirements(&definition.spec, definition.version, &agent.spec);
+        let needs = requirements(&definition.spec, (definition.id.into(), definition.version), &agent.spec);
         let serve_key = ServeKey::of(&needs);
         self.put_serve_key(&serve_key, &needs.into_iter().collect::<Vec<_>>()).await?;
         Ok(Pinned::new(definition, agent, serve_key))

@@ -4,6 +4,7 @@ pub mod demand;
 pub mod duties;
 pub mod lease_writer;
 pub mod maintenance;
+pub mod remote;
 pub mod roster;
 pub mod set_aside;
 pub mod shares;

@@ -81,7 +81,7 @@ impl Store {
                     from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
                     cross join lateral (
                         select * from runs r
-                        where r.tenant_id = t.tenant_id and r.id < $2 and r.status = $4
+                        where r.tenant_id = t.tenant_id and r.execution_id is null and r.id < $2 and r.status = $4
                         order by r.id desc
                         limit $3
                     ) r
@@ -102,7 +102,7 @@ impl Store {
                     from (select id as tenant_id from tenants where $1::uuid[] is null or id = any ($1)) t
                     cross join lateral (
                         select * from runs r
-                        where r.tenant_id = t.tenant_id and r.id < $2
+                        where r.tenant_id = t.tenant_id and r.execution_id is null and r.id < $2
                         order by r.id desc
                         limit $3
                     ) r

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use longhaul_domain::{ApiKeyId, RunId, RunStatus, TenantId};
+use longhaul_domain::{ApiKeyId, ExecutionId, RunId, RunStatus, TenantId};
 use longhaul_sdk::{Usd, spec::BudgetSpec};
 use uuid::Uuid;
 
@@ -20,6 +20,8 @@ pub struct NewRun {
     /// Longest life, from now.
     pub deadline: Duration,
     pub made_by: ApiKeyId,
+    /// Execution whose model calls it holds, if it is not a program's: it spends its budget.
+    pub execution: Option<ExecutionId>,
 }
 
 /// A durable run.
@@ -80,8 +82,8 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         let id = sqlx::query_scalar!(
             r#"
-            insert into runs (id, tenant_id, key, created_at, opened_at, deadline_at, made_by)
-            select longhaul_uuid(), $1, $2, now.now, now.now, now.now + $3 * interval '1 second', $4
+            insert into runs (id, tenant_id, key, created_at, opened_at, deadline_at, made_by, execution_id)
+            select longhaul_uuid(), $1, $2, now.now, now.now, now.now + $3 * interval '1 second', $4, $5
             from (select longhaul_now() as now) now
             on conflict on constraint runs_key do nothing
             returning id
@@ -90,6 +92,7 @@ impl Store {
             new.key,
             new.deadline.as_secs_f64(),
             new.made_by.0,
+            new.execution.map(|execution| execution.0),
         )
         .fetch_optional(&mut *transaction)
         .await?;

@@ -29,6 +29,9 @@ changes as (
 legs as (
     update wire_legs l set request = 'null' from ended where l.execution_id = ended.id
 ),
+signals as (
+    delete from signals s using ended where s.execution_id = ended.id
+),
 -- Answers that repeat a request of it.
 answers as (
     update kept_answers k set body = null

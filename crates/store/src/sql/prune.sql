@@ -46,6 +46,9 @@ old_updates as (
 old_recalls as (
     delete from memory_recalls r using gone where r.record_id = gone.id
 ),
+old_signals as (
+    delete from signals s using gone where s.execution_id = gone.id
+),
 old_legs as (
     delete from wire_legs l using gone where l.execution_id = gone.id
 ),

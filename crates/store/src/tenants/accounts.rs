@@ -19,7 +19,7 @@ pub fn scopes_of(roles: &[Role], scopes: &[Scope]) -> Vec<Scope> {
 fn has(role: Role, scope: Scope) -> bool {
     match scope {
         Scope::ExecutionsRead | Scope::DefinitionsRead => true,
-        Scope::ExecutionsWrite | Scope::DefinitionsWrite => {
+        Scope::ExecutionsWrite | Scope::DefinitionsWrite | Scope::WorkersRun => {
             matches!(role, Role::Operator | Role::Admin | Role::Superadmin)
         }
         Scope::ApprovalsDecide => matches!(role, Role::Approver | Role::Admin | Role::Superadmin),

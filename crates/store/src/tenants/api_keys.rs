@@ -39,6 +39,9 @@ pub enum Scope {
     /// Put and remove versions of agents and definitions.
     #[strum(serialize = "definitions:write")]
     DefinitionsWrite,
+    /// Run executions of remote definitions, as a worker over HTTP: it reads their inputs and writes their results.
+    #[strum(serialize = "workers:run")]
+    WorkersRun,
     /// List, create, rotate and revoke the keys of its tenant.
     #[strum(serialize = "keys:write")]
     KeysWrite,

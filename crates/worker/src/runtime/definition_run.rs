@@ -237,5 +237,9 @@ fn runner(pinned: &PinnedVersions, deps: &AttemptDeps) -> Result<Running, Failur
             let validators = with_output_schema(spec, registered.validators.clone(), registry)?;
             Ok((registered.run.clone(), validators))
         }
+        Runner::Remote => {
+            let summary = format!("`{}` runs in a worker of its own", spec.key);
+            Err(Failure::permanent(FailureCode::INVALID_DEFINITION, summary))
+        }
     }
 }
