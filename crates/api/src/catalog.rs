@@ -228,7 +228,8 @@ impl Catalog {
             Target::Planner(key) => (self.planner().await?, self.agent(tenant, key, version).await?),
         };
         self.check_tools(&agent.spec)?;
-        let requirements = requirements(&definition.spec, definition.version, &agent.spec);
+        let requirements =
+            requirements(&definition.spec, (DefinitionVersionId(definition.id), definition.version), &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;
         let input = self.validator(DefinitionVersionId(definition.id), &definition.spec)?;
@@ -250,11 +251,11 @@ impl Catalog {
         &self,
         tenant: TenantId,
         key: &str,
-        pinned: &PinnedVersions,
+        (definition, pinned): (DefinitionVersionId, &PinnedVersions),
     ) -> ApiResult<Substitute> {
         let agent = self.agent(tenant, key, None).await?;
         self.check_tools(&agent.spec)?;
-        let requirements = requirements(&pinned.definition, pinned.definition_version, &agent.spec);
+        let requirements = requirements(&pinned.definition, (definition, pinned.definition_version), &agent.spec);
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.into_iter().collect::<Vec<_>>()).await?;
         let version_id = AgentVersionId(agent.id);
@@ -295,7 +296,8 @@ impl Catalog {
     pub(crate) async fn model_call(&self, model: ModelSpec) -> ApiResult<Runnable> {
         let (definition, agent) = self.model_call.get_or_try_init(|| self.store.put_model_call()).await?;
         let agent = Version { spec: AgentSpec { model, ..agent.spec.clone() }, ..agent.clone() };
-        let mut requirements = requirements(&definition.spec, definition.version, &agent.spec);
+        let mut requirements =
+            requirements(&definition.spec, (DefinitionVersionId(definition.id), definition.version), &agent.spec);
         requirements.insert(WIRE_REQUIREMENT.to_owned());
         let serve_key = ServeKey::of(&requirements);
         self.put_serve_key(&serve_key, &requirements.iter().cloned().collect::<Vec<_>>()).await?;

@@ -30,6 +30,7 @@ mod platform_health;
 mod problem;
 mod reads;
 pub mod records;
+mod remote;
 mod router;
 mod routes;
 mod schema;
@@ -52,6 +53,7 @@ pub use longhaul_oidc::Provider as OidcProvider;
 pub use longhaul_page::PageOptions;
 pub use options::{ApiOptions, WireOptions};
 pub use problem::{Problem, Violation};
+pub use remote::LeaseTimes;
 pub use routes::contract::options::{ContractOptions, EngineOptions, HealthOptions};
 pub use state::ApiDeps;
 

@@ -6,7 +6,7 @@ use longhaul_config::{McpConfig, WireModels};
 use longhaul_page::PageOptions;
 use longhaul_sdk::spec::ModelSpec;
 
-use crate::routes::contract::options::ContractOptions;
+use crate::{remote::LeaseTimes, routes::contract::options::ContractOptions};
 
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
@@ -43,6 +43,8 @@ pub struct ApiOptions {
     /// Executions that one worker runs at a time.
     pub worker_concurrency: u64,
     pub wires: WireOptions,
+    /// Leases of workers over HTTP, as those of all workers.
+    pub leases: LeaseTimes,
 }
 
 /// Settings of the wires of other clients.
@@ -86,6 +88,7 @@ impl Default for ApiOptions {
             authors_submit: false,
             worker_concurrency: 1_000,
             wires: WireOptions::default(),
+            leases: LeaseTimes::default(),
         }
     }
 }

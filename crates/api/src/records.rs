@@ -135,9 +135,12 @@ pub(crate) fn definition_rules(spec: &DefinitionSpec) -> Vec<Violation> {
             violations.push(Violation::new(path, error));
         }
     }
-    if spec.runner == Runner::Rust {
-        violations
-            .push(Violation::new("/runner", "a definition in Rust is published by the worker that registered it"));
+    match spec.runner {
+        Runner::Declarative => {}
+        Runner::Rust | Runner::Remote => violations.push(Violation::new(
+            "/runner",
+            "a definition whose code is in a worker is published by the worker that registers it",
+        )),
     }
     violations
 }

@@ -18,7 +18,7 @@ use crate::{
     routes::{
         accounts, audit as audit_routes, channels, contract, definitions, docs, executions, files, fleet, health,
         human_requests, indexes, keys, limits, memory, overview, platform, projects, providers, quarantine, runs,
-        schedules, sessions, skills, usage, webhooks, whoami, workers,
+        schedules, sessions, skills, usage, webhooks, whoami, workers, workers::remote,
     },
     state::ApiState,
     unread_body, wire,
@@ -44,6 +44,7 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .routes(routes!(executions::erase::erase))
         .routes(routes!(executions::artifacts::list))
         .routes(routes!(executions::artifacts::get))
+        .routes(routes!(executions::signal::send))
         // files
         .routes(routes!(files::upload::upload))
         .routes(routes!(files::read::get, files::remove::remove))
@@ -89,6 +90,23 @@ pub(crate) fn described() -> OpenApiRouter<ApiState> {
         .merge(project_routes())
         .merge(platform_routes())
         .merge(wire::routes())
+        .merge(remote_routes())
+}
+
+/// Routes of the worker protocol.
+fn remote_routes() -> OpenApiRouter<ApiState> {
+    OpenApiRouter::new()
+        .routes(routes!(remote::register::register))
+        .routes(routes!(remote::register::sign_off))
+        .routes(routes!(remote::heartbeat::heartbeat))
+        .routes(routes!(remote::claim::claim))
+        .routes(routes!(remote::writes::writes))
+        .routes(routes!(remote::ends::ends))
+        .routes(routes!(remote::journal::journal))
+        .routes(routes!(remote::requests::ask))
+        .routes(routes!(remote::children::start))
+        .routes(routes!(remote::children::wait))
+        .routes(routes!(remote::signals::signals))
 }
 
 fn project_routes() -> OpenApiRouter<ApiState> {

@@ -6,7 +6,7 @@ use longhaul_domain::Prices;
 use longhaul_files::Files;
 use longhaul_guards::guarded_client::GuardedClient;
 use longhaul_oidc::Provider;
-use longhaul_queue::{hints::LookSubscriber, producer::WakeupPublisher, watch::QueueWatch};
+use longhaul_queue::{QueueOptions, hints::LookSubscriber, producer::WakeupPublisher, watch::QueueWatch};
 use longhaul_retrieval::OwnIndexes;
 use longhaul_store::{
     Store, StoreError, executions::submit::Submitter, history::erasure::Erased, sessions::SessionLimit,
@@ -26,6 +26,7 @@ use crate::{
     options::ApiOptions,
     platform_health::PlatformHealth,
     reads::Reads,
+    remote::Remotes,
     routes::contract::{engine::Engine, options::ContractOptions},
     session_watch::SessionWatch,
 };
@@ -47,6 +48,8 @@ pub struct ApiDeps {
     pub oidc: Option<Provider>,
     /// Sends wake-ups to workers and looks to observers.
     pub publisher: WakeupPublisher,
+    /// Redis, for the wake-ups of workers over HTTP.
+    pub redis: QueueOptions,
     /// Hints for event streams.
     pub looks: LookSubscriber,
     pub options: ApiOptions,
@@ -88,6 +91,7 @@ pub(crate) struct Shared {
     pub(crate) reads: Reads,
     pub(crate) wire_offers: KnownOffers,
     pub(crate) wire_runs: KnownRuns,
+    pub(crate) remotes: Remotes,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -118,7 +122,7 @@ impl ApiState {
     }
 
     pub(crate) fn new(deps: ApiDeps, shutdown: CancellationToken) -> Self {
-        let ApiDeps { store, submitter, prices, indexes, files, pepper, oidc, publisher, looks, options } = deps;
+        let ApiDeps { store, submitter, prices, indexes, files, pepper, oidc, publisher, redis, looks, options } = deps;
         Self(Arc::new(Shared {
             keys: KeyCache::default(),
             key_uses: KeyUses::spawn(store.clone(), shutdown.clone()),
@@ -131,6 +135,7 @@ impl ApiState {
             reads: Reads::new(store.options().max_connections),
             wire_offers: KnownOffers::default(),
             wire_runs: KnownRuns::new(MAX_KNOWN_RUNS),
+            remotes: Remotes::new(store.clone(), redis, options.leases),
             _fleet: FleetWatch::spawn(store.clone(), options.worker_concurrency, shutdown.clone()),
             _health: PlatformHealth::spawn(&store, options.contract.health, &shutdown),
             session_limit: OnceCell::new(),

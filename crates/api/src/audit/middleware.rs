@@ -20,7 +20,7 @@ use crate::{error::ApiError, middleware::RequestId, state::ApiState};
 const MAX_TARGET: usize = 200;
 
 /// Routes without rows: method and path.
-const EXCLUDED: [(&str, &str); 17] = [
+const EXCLUDED: [(&str, &str); 25] = [
     // Submits and messages: too frequent, and the execution or session holds their key and their events.
     ("POST", "/v1/executions"),
     ("POST", "/v1/executions/batch"),
@@ -36,6 +36,15 @@ const EXCLUDED: [(&str, &str); 17] = [
     ("POST", "/v1/responses"),
     ("POST", "/v1/responses/compact"),
     ("POST", "/v1/responses/input_tokens"),
+    // Work of workers: the execution holds their steps and ends.
+    ("POST", "/v1/workers/{id}/heartbeat"),
+    ("POST", "/v1/workers/{id}/claim"),
+    ("POST", "/v1/workers/{id}/writes"),
+    ("POST", "/v1/workers/{id}/ends"),
+    ("POST", "/v1/workers/{id}/executions/{execution}/requests"),
+    ("POST", "/v1/workers/{id}/executions/{execution}/children"),
+    ("POST", "/v1/workers/{id}/executions/{execution}/children/wait"),
+    ("POST", "/v1/executions/{id}/signals"),
     // Of the platform's backend, which has a service token and no key.
     ("POST", "/v1/internal/agent-executions"),
     ("POST", "/v1/internal/agent-executions/stream"),

@@ -15,7 +15,7 @@ use crate::routes::{
         stream::{Complete, Delta, ErrorFrame, StatusView},
     },
     executions::{
-        batch::BatchBody, budget::RaiseBody, fork::ForkBody, request::SubmitBody, retry::RetryBody,
+        batch::BatchBody, budget::RaiseBody, fork::ForkBody, request::SubmitBody, retry::RetryBody, signal::SignalBody,
         tool_results::ToolResultsBody,
     },
     human_requests::{answer::AnswerBody, decide::DecisionBody},
@@ -33,6 +33,15 @@ use crate::routes::{
     runs::{create::RunBody, end::RunEndBody},
     sessions::{chat::ChatBody, create::SessionBody, messages::MessageBody},
     webhooks::{RedeliverBody, RotateBody, WebhookBody},
+    workers::remote::{
+        children::{ChildrenBody, ChildrenWaitBody},
+        claim::ClaimBody,
+        ends::EndsBody,
+        heartbeat::HeartbeatBody,
+        register::RegisterBody,
+        requests::AskBody,
+        writes::WritesBody,
+    },
 };
 
 /// Settings of schemas whose references lead to the document's components.
@@ -60,6 +69,15 @@ pub(super) fn requests() -> Map<String, Value> {
     generator.subschema_for::<ApproveBody>();
     generator.subschema_for::<CancelBody>();
     generator.subschema_for::<RunBody>();
+    generator.subschema_for::<SignalBody>();
+    generator.subschema_for::<RegisterBody>();
+    generator.subschema_for::<HeartbeatBody>();
+    generator.subschema_for::<ClaimBody>();
+    generator.subschema_for::<WritesBody>();
+    generator.subschema_for::<EndsBody>();
+    generator.subschema_for::<AskBody>();
+    generator.subschema_for::<ChildrenBody>();
+    generator.subschema_for::<ChildrenWaitBody>();
     generator.subschema_for::<RunEndBody>();
     generator.subschema_for::<SessionBody>();
     generator.subschema_for::<MessageBody>();

@@ -138,7 +138,7 @@ pub(super) const PROJECT_PAUSE_REASONS: [&str; 2] = ["request", "gate"];
 pub(super) const PROVIDER_HEALTH_STATES: [&str; 3] = ["unknown", "up", "down"];
 
 /// A test compares these with the table in docs/reference/api.md.
-pub(super) const EVENT_KINDS: [&str; 38] = [
+pub(super) const EVENT_KINDS: [&str; 41] = [
     "submitted",
     "claimed",
     "retrieval",
@@ -159,6 +159,9 @@ pub(super) const EVENT_KINDS: [&str; 38] = [
     "parked",
     "released",
     "woken",
+    "signal_received",
+    "log",
+    "progress",
     "budget_raised",
     "approval_requested",
     "approval_decided",

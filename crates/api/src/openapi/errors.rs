@@ -52,10 +52,11 @@ pub(super) const IN_USE: &str = "idempotency_key_in_use";
 const NATURAL: [&str; 3] = ["uploadFile", "putDocuments", "submitExecutions"];
 
 const CONFLICT: &str = "The request conflicts with the stored state";
+const GONE: &str = "The worker is dead";
 const LIMIT: &str = "A limit of the tenant is reached; try again later";
 
 /// Errors of single operations: status, code, operations.
-pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 33] = [
+pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 40] = [
     (409, "execution_is_terminal", &["cancelExecution", "raiseBudget"]),
     (409, "execution_not_failed", &["retryExecution"]),
     (409, "execution_erased", &["retryExecution", "forkExecution"]),
@@ -99,6 +100,28 @@ pub(super) const OF_SINGLE: [(u16, &str, &[&str]); 33] = [
     (409, "too_many_keys", &["createKey", "rotateKey"]),
     (409, "key_not_active", &["rotateKey"]),
     (409, "webhook_disabled", &["testWebhook", "redeliverWebhook"]),
+    (
+        410,
+        "worker_dead",
+        &[
+            "signOffWorker",
+            "renewWorker",
+            "claimExecutions",
+            "recordSteps",
+            "endLeases",
+            "readHeldJournal",
+            "askPerson",
+            "startChildren",
+            "waitForChildren",
+            "readSignals",
+        ],
+    ),
+    (409, "too_many_workers", &["registerWorker"]),
+    (409, "claim_under_way", &["claimExecutions"]),
+    (409, "lease_lost", &["readHeldJournal", "askPerson", "startChildren", "waitForChildren", "readSignals"]),
+    (409, "spawn_refused", &["startChildren"]),
+    (409, "too_many_signals", &["sendSignal"]),
+    (409, "signal_too_late", &["sendSignal"]),
     (429, "too_many_messages", &["sendMessage", "chat"]),
     (429, "too_many_sessions", &["chat"]),
     (429, "too_many_projects", &["createProject"]),
@@ -114,7 +137,7 @@ pub(super) fn add(operation: &Operation<'_>, responses: &mut Responses) {
             for (status, code, description) in OF_ALL.into_iter().chain(of_body).chain(of_json) {
                 responses.entry(status.to_string()).or_insert_with(|| problem(status, description, &[code]));
             }
-            for (status, description) in [(409, CONFLICT), (429, LIMIT)] {
+            for (status, description) in [(409, CONFLICT), (410, GONE), (429, LIMIT)] {
                 let codes = codes(operation, status);
                 if !codes.is_empty() {
                     responses.insert(status.to_string(), problem(status, description, &codes));
@@ -163,7 +186,7 @@ fn problem(status: u16, description: &str, codes: &[&str]) -> Value {
     let code = codes.first().copied().unwrap_or_default();
     let named: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
     let described = match status {
-        409 | 429 => format!("{description}: {}", named.join(", ")),
+        409 | 410 | 429 => format!("{description}: {}", named.join(", ")),
         _ => description.to_owned(),
     };
     let example = json!({

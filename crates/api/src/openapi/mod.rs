@@ -54,6 +54,7 @@ use crate::{
         (name = "indexes", description = "Documents that agents search"),
         (name = "limits", description = "Concurrency limits"),
         (name = "quarantine", description = "Executions that killed their workers"),
+        (name = "worker protocol", description = "Workers in other languages, over HTTP"),
         (name = "wires", description = "The APIs of OpenAI and Anthropic, over agents, definitions and models"),
         (name = "agent executions", description = "The agent-execution contract"),
         (name = "keys", description = "API keys and accounts, and the log of what they changed"),

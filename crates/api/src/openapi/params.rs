@@ -61,6 +61,8 @@ parameters! {
         header("Longhaul-Run", "Key of the durable run that the request belongs to"),
         header("Longhaul-Attempt", "Id of this start of the program; required with a run"),
         header("Longhaul-Step", "Name of the call, in place of its content"),
+        header("Longhaul-Execution", "Execution that a worker over HTTP holds, whose call this is"),
+        header("Longhaul-Lease", "Token of its lease"),
     ];
     Wait => [header(
         "Prefer",

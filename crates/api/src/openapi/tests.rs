@@ -16,6 +16,7 @@ use crate::{
     catalog_error::CatalogError,
     error::ApiError,
     idempotency_error::IdempotencyError,
+    remote::WorkerError,
     routes::{
         channels::ChannelError, definitions::DefinitionError, executions::ExecutionError, files::FileError,
         human_requests::DecisionError, indexes::SearchError, keys::KeyError, limits::LimitError,
@@ -345,7 +346,8 @@ fn error_codes_match_the_reference_table() {
         ScheduleError,
         SearchError,
         SessionError,
-        WebhookError
+        WebhookError,
+        WorkerError
     ];
     let mut written = BTreeSet::new();
     add_areas(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut written);

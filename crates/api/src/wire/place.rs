@@ -11,9 +11,10 @@ use axum::{
     extract::{FromRequestParts, RawPathParams},
     http::{HeaderMap, request::Parts},
 };
-use longhaul_domain::RunId;
+use longhaul_domain::{ExecutionId, LeaseToken, RunId};
 use longhaul_store::runs::{NewRun, RunRequest};
 use longhaul_wire::Fault;
+use uuid::Uuid;
 
 use super::refused::{Answer, Refused};
 use crate::{auth::Principal, state::ApiState};
@@ -23,6 +24,8 @@ const DEADLINE: Duration = longhaul_domain::MAX_DEADLINE;
 const MAX_RUN: usize = 200;
 const MAX_ATTEMPT: usize = 100;
 const MAX_STEP: usize = 200;
+/// Beginning of the keys of runs that hold the calls of an execution.
+const EXECUTION: &str = "execution:";
 
 /// What a request says of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub(super) struct InRun {
     pub(super) step: Option<String>,
     /// True for an SDK's own retry.
     pub(super) is_retry: bool,
+    /// Execution of a remote worker whose calls these are, and the token of its lease.
+    pub(super) held: Option<(ExecutionId, LeaseToken)>,
 }
 
 /// The run of a request; `None` outside of one.
@@ -56,6 +61,17 @@ fn read(headers: &HeaderMap, run: Option<String>, attempt: Option<String>) -> An
     let key = run.map_or_else(|| text(headers, "longhaul-run", MAX_RUN), |run| Ok(Some(run)))?;
     let attempt = attempt.map_or_else(|| text(headers, "longhaul-attempt", MAX_ATTEMPT), |of| Ok(Some(of)))?;
     let step = text(headers, "longhaul-step", MAX_STEP)?;
+    let retries = headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
+    let is_retry = retries.is_some_and(|count| count > 0);
+    if let Some((execution, token)) = held(headers)? {
+        if key.is_some() || attempt.is_some() {
+            let why = "is of a program, and Longhaul-Execution of a worker: send one of them";
+            return Err(Fault::invalid("Longhaul-Run", why).into());
+        }
+        // Names that no caller's run has: their keys have no colon at this place.
+        let (key, attempt) = (format!("{EXECUTION}{execution}"), token.to_string());
+        return Ok(Some(InRun { key, attempt, step, is_retry, held: Some((execution, token)) }));
+    }
     match (key, attempt) {
         (None, None) if step.is_none() => Ok(None),
         (None, _) => Err(Fault::invalid("Longhaul-Run", "is missing: an attempt or a step belongs to a run").into()),
@@ -67,10 +83,27 @@ fn read(headers: &HeaderMap, run: Option<String>, attempt: Option<String>) -> An
         (Some(key), Some(attempt)) => {
             bounded("Longhaul-Run", &key, MAX_RUN)?;
             bounded("Longhaul-Attempt", &attempt, MAX_ATTEMPT)?;
-            let retries =
-                headers.get("x-stainless-retry-count").and_then(|count| count.to_str().ok()?.parse::<u32>().ok());
-            Ok(Some(InRun { key, attempt, step, is_retry: retries.is_some_and(|count| count > 0) }))
+            if key.starts_with(EXECUTION) {
+                let why = format!("must not begin with `{EXECUTION}`");
+                return Err(Fault::invalid("Longhaul-Run", why).into());
+            }
+            Ok(Some(InRun { key, attempt, step, is_retry, held: None }))
         }
+    }
+}
+
+/// The execution of a remote worker and the token of its lease.
+fn held(headers: &HeaderMap) -> Answer<Option<(ExecutionId, LeaseToken)>> {
+    let named = |name: &'static str| {
+        let Some(text) = text(headers, name, 40)? else { return Answer::Ok(None) };
+        let id = Uuid::parse_str(&text).map_err(|_| Fault::invalid(name, "is no id"))?;
+        Ok(Some(id))
+    };
+    match (named("longhaul-execution")?, named("longhaul-lease")?) {
+        (None, None) => Ok(None),
+        (Some(execution), Some(token)) => Ok(Some((ExecutionId(execution), LeaseToken(token)))),
+        (Some(_), None) => Err(Fault::invalid("Longhaul-Lease", "is missing: send the token of the lease").into()),
+        (None, Some(_)) => Err(Fault::invalid("Longhaul-Execution", "is missing: send the execution's id").into()),
     }
 }
 
@@ -100,16 +133,25 @@ impl Place {
     /// # Errors
     /// Postgres is unavailable.
     pub(super) async fn find(state: &ApiState, principal: &Principal, of: InRun, content: [u8; 32]) -> Answer<Self> {
-        let known = (principal.tenant(), of.key.clone());
+        let tenant = principal.tenant();
+        let deadline = match of.held {
+            None => DEADLINE,
+            Some((execution, token)) => match state.store.time_of_held(tenant, execution, token).await? {
+                Some(left) => left,
+                None => return Err(Fault::invalid("Longhaul-Lease", "belongs to another, or has ended").into()),
+            },
+        };
+        let known = (tenant, of.key.clone());
         if let Some(run) = state.wire_runs.get(&known) {
             return Ok(Self { run, of, content });
         }
         let new = NewRun {
-            tenant: principal.tenant(),
+            tenant,
             key: of.key.clone(),
             budget: None,
-            deadline: DEADLINE,
+            deadline,
             made_by: principal.key_id(),
+            execution: of.held.map(|(execution, _)| execution),
         };
         let (run, _) = state.store.put_run(&new).await?;
         state.wire_runs.insert(known, run.id);
@@ -152,7 +194,7 @@ mod tests {
         assert_eq!(of(&[("longhaul-attempt", "a")]), Err(Some("Longhaul-Run".into())));
         assert_eq!(of(&[("longhaul-step", "s")]), Err(Some("Longhaul-Run".into())));
         let run = of(&[("longhaul-run", "k"), ("longhaul-attempt", "a"), ("x-stainless-retry-count", "1")]);
-        let expected = InRun { key: "k".into(), attempt: "a".into(), step: None, is_retry: true };
+        let expected = InRun { key: "k".into(), attempt: "a".into(), step: None, is_retry: true, held: None };
         assert_eq!(run, Ok(Some(expected)));
         let first = of(&[("longhaul-run", "k"), ("longhaul-attempt", "a"), ("x-stainless-retry-count", "0")]);
         assert!(first.is_ok_and(|run| run.is_some_and(|run| !run.is_retry)));

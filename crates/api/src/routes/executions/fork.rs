@@ -129,7 +129,8 @@ async fn plan(
     let ForkBody { from_step: before, agent, prompt, model, input, budget } = body;
     execution.budget = budget;
     if let Some(key) = &agent {
-        let other = state.catalog.agent_for(principal.tenant(), key, &pinned).await?;
+        let definition = (execution.definition_version_id, &pinned);
+        let other = state.catalog.agent_for(principal.tenant(), key, definition).await?;
         execution.agent_key.clone_from(key);
         execution.agent_version_id = other.version_id;
         execution.serve_key = other.serve_key;

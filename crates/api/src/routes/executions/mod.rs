@@ -16,6 +16,7 @@ pub(crate) mod list;
 pub(crate) mod pending_calls;
 pub(crate) mod request;
 pub(crate) mod retry;
+pub(crate) mod signal;
 pub(crate) mod steps;
 pub(crate) mod submit;
 pub(crate) mod tool_results;

@@ -214,6 +214,16 @@ impl SubmitRequest {
         }
     }
 
+    /// The execution that the request asks for, for a parent that starts it.
+    ///
+    /// # Errors
+    /// As those of [`submit`](Self::submit).
+    pub(crate) async fn planned(self, state: &ApiState, principal: &Principal) -> ApiResult<NewExecution> {
+        let Plan { execution, files, .. } = self.plan(state, principal, None, &[]).await?;
+        // A child spends the budget of its root, and has the files of its parent.
+        if files.is_empty() { Ok(NewExecution { budget: None, ..execution }) } else { Err(gone("/input/messages")) }
+    }
+
     async fn plan(
         self,
         state: &ApiState,

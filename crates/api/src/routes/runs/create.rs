@@ -66,6 +66,7 @@ pub(crate) async fn create(
         budget,
         deadline: deadline_seconds.map_or(MAX_DEADLINE, |seconds| Duration::from_secs(seconds.into())),
         made_by: principal.key_id(),
+        execution: None,
     };
     principal.created(&new.key);
     let (run, is_new) = state.store.put_run(&new).await?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod drain;
 pub(crate) mod read;
+pub(crate) mod remote;
 mod view;
 
 use longhaul_store::fleet::roster::ListedWorker;
