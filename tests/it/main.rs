@@ -47,6 +47,7 @@ mod projects;
 mod queue;
 #[cfg(test)]
 mod recovery;
+mod remote;
 #[cfg(test)]
 mod retrieval;
 #[cfg(all(test, target_os = "linux"))]

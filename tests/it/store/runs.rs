@@ -18,7 +18,14 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn new_run(world: &World, key: &str) -> NewRun {
-    NewRun { tenant: world.tenant, key: key.into(), budget: None, deadline: HOUR, made_by: ApiKeyId(uuid::Uuid::nil()) }
+    NewRun {
+        tenant: world.tenant,
+        key: key.into(),
+        budget: None,
+        deadline: HOUR,
+        made_by: ApiKeyId(uuid::Uuid::nil()),
+        execution: None,
+    }
 }
 
 async fn run(world: &World) -> Run {

@@ -122,6 +122,7 @@ impl TestApi {
             pepper: pepper.clone(),
             oidc: config.oidc.options().unwrap().map(|options| OidcProvider::new(options).unwrap()),
             publisher: publisher.clone(),
+            redis: redis.options(),
             looks: LookSubscriber::start(&redis.options()).unwrap(),
             options,
         };

@@ -1,0 +1,55 @@
+//! Model calls of executions that workers over HTTP hold: recorded once for their execution, within its budget.
+
+use longhaul_testkit::model::reply_text;
+use serde_json::{Value, json};
+
+use super::{Held, Remote};
+use crate::{support::api::Answer, wires::Bench};
+
+async fn ask(worker: &Remote, held: &Held, text: &str) -> Answer {
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": text }] });
+    let headers = [("longhaul-execution", &*held.id), ("longhaul-lease", &*held.token)];
+    worker.caller.post_as("/v1/chat/completions", &body, &headers).await
+}
+
+fn said(answer: &Answer) -> &Value {
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    &answer.body["choices"][0]["message"]["content"]
+}
+
+#[tokio::test]
+async fn next_attempt_pays_for_no_answered_call() {
+    let bench = Bench::start().await;
+    let _models = bench.worker();
+    bench.fleet.llm.answer_with(|request| reply_text(&request.last_said()));
+    let worker = Remote::start(&bench).await;
+    worker.submit(json!({})).await;
+    let held = worker.claim_one().await;
+    assert_eq!(said(&ask(&worker, &held, "plan").await), "plan");
+    assert_eq!(said(&ask(&worker, &held, "plan").await), "plan");
+    worker.end(&held, json!({ "type": "release" })).await;
+    let held = worker.claim_one().await;
+    for text in ["plan", "plan", "write"] {
+        assert_eq!(said(&ask(&worker, &held, text).await), text);
+    }
+    assert_eq!(bench.asked(), 3);
+    worker.finish(&held, json!(1)).await;
+    assert_eq!(ask(&worker, &held, "late").await.status, 400);
+}
+
+#[tokio::test]
+async fn calls_spend_the_budget_of_their_execution() {
+    let bench = Bench::start().await;
+    let _models = bench.worker();
+    bench.fleet.llm.answer_with(|request| reply_text(&request.last_said()));
+    let worker = Remote::start(&bench).await;
+    let body = json!({ "definition": "task", "budget": { "max_model_calls": 1, "on_exhausted": "fail" } });
+    let submitted = worker.caller.post("/v1/executions", &body).await;
+    assert_eq!(submitted.status, 201, "{}", submitted.text);
+    let held = worker.claim_one().await;
+    let first = ask(&worker, &held, "one").await;
+    assert_eq!(first.status, 200, "{}", first.text);
+    let refused = ask(&worker, &held, "two").await;
+    assert!(refused.status >= 400 && refused.text.contains("budget"), "{}", refused.text);
+    assert_eq!(bench.asked(), 1);
+}
