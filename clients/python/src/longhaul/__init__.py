@@ -1,44 +1,71 @@
-"""Client of Longhaul, a durable executor for LLM agents."""
+"""Client and worker of Longhaul, a durable executor for LLM agents.
 
-from ._generated.models.execution import Execution
-from ._generated.models.violation import Violation
-from ._generated.types import UNSET, Unset
-from .client import AsyncClient, Client, SubmitRequest
+`Client` and `AsyncClient` have the operations of the API; `longhaul.types` has the objects of their answers, and
+`longhaul.params` those of their requests.
+"""
+
+from . import params, types
+from ._async.client import AsyncClient
+from ._async.pages import AsyncPages
+from ._async.streams import AsyncChat
+from ._request import Page, RetryPolicy
+from ._sse import ChatEvent, Event, ServerSentEvent
+from ._sync.client import Client
+from ._sync.pages import Pages
+from ._sync.streams import Chat
 from .errors import (
     ApiError,
+    AuthenticationFailed,
     Conflict,
     ConnectionFailed,
+    ExecutionCancelled,
     ExecutionFailed,
     InvalidRequest,
     LonghaulError,
+    NaiveTime,
+    NoServer,
     NotFound,
+    PermissionDenied,
     RateLimited,
     Refusal,
     Unavailable,
+    UnexpectedAnswer,
+    Violation,
     WaitTimedOut,
 )
-from .event_stream import Event
-from .retry import RetryPolicy
+from .types import Execution
 
 __all__ = [
-    "UNSET",
     "ApiError",
+    "AsyncChat",
     "AsyncClient",
+    "AsyncPages",
+    "AuthenticationFailed",
+    "Chat",
+    "ChatEvent",
     "Client",
     "Conflict",
     "ConnectionFailed",
     "Event",
     "Execution",
+    "ExecutionCancelled",
     "ExecutionFailed",
     "InvalidRequest",
     "LonghaulError",
+    "NaiveTime",
+    "NoServer",
     "NotFound",
+    "Page",
+    "Pages",
+    "PermissionDenied",
     "RateLimited",
     "Refusal",
     "RetryPolicy",
-    "SubmitRequest",
+    "ServerSentEvent",
     "Unavailable",
-    "Unset",
+    "UnexpectedAnswer",
     "Violation",
     "WaitTimedOut",
+    "params",
+    "types",
 ]

@@ -1,0 +1,1 @@
+def files(document): return {}

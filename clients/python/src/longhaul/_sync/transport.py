@@ -1,0 +1,140 @@
+# Written by `python3 clients/generate` from _async/transport.py: do not edit.
+"""Sending of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import httpx
+
+from .._model import decode
+from .._request import IDLE_SECONDS, Request, RetryPolicy, connection_failed, until_next_try
+from .._sleep import sync_sleep
+from .._sse import EventDecoder, ServerSentEvent
+from ..errors import ConnectionFailed, LonghaulError, RateLimited, Unavailable, UnexpectedAnswer, api_error
+
+T = TypeVar("T")
+
+PASSING = (ConnectionFailed, RateLimited, Unavailable)
+"""Errors after which a request may be sent again."""
+
+
+class Transport:
+    """Sends requests, again where that may help, and reads their answers."""
+
+    def __init__(self, url: str, api_key: str, timeout: float, retry: RetryPolicy) -> None:
+        self.url = url
+        self.timeout = timeout
+        self.retry = retry
+        self.is_known = False
+        """True if the address has answered."""
+        self._http = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {api_key}"},
+            timeout=timeout,
+            # Each wait and each stream holds a connection.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(self, request: Request, answer: type[T]) -> T:
+        """The answer as an object."""
+        return self._read(request, self.send(request), answer)
+
+    def call_once(self, request: Request, answer: type[T]) -> T:
+        """As `call`, in one try."""
+        return self._read(request, self._send_once(request.arguments(self.timeout)), answer)
+
+    def call_text(self, request: Request) -> str:
+        return (self.send(request)).text
+
+    def call_bytes(self, request: Request) -> bytes:
+        return (self.send(request)).content
+
+    def call_none(self, request: Request) -> None:
+        self.send(request)
+
+    def send(self, request: Request) -> httpx.Response:
+        """Sends the request until it is answered."""
+        arguments = request.arguments(self.timeout)
+        failed = 0
+        while True:
+            try:
+                return self._send_once(arguments)
+            except PASSING as error:
+                failure = error
+            failed += 1
+            self.pause(failed, failure)
+
+    def pause(self, failed: int, failure: LonghaulError) -> None:
+        """Sleeps before the next try; raises the failure if there is none."""
+        sync_sleep(until_next_try(self.retry, failed, failure, is_known=self.is_known))
+
+    def stream(self, request: Request) -> Iterator[ServerSentEvent]:
+        """Events of a stream that cannot be resumed: only its beginning is tried again."""
+        failed = 0
+        while True:
+            count = 0
+            try:
+                for event in self.connection(request):
+                    count += 1
+                    yield event
+                return
+            except PASSING as error:
+                if count:
+                    raise
+                failure = error
+            failed += 1
+            self.pause(failed, failure)
+
+    def connection(
+        self, request: Request, opened: dict[str, str] | None = None, idle_seconds: float = IDLE_SECONDS
+    ) -> Iterator[ServerSentEvent]:
+        """Events of one connection. `opened` gets the headers of the answer, with its status as `:status`."""
+        arguments = request.arguments(self.timeout)
+        arguments["headers"]["Accept"] = "text/event-stream"
+        arguments["timeout"] = httpx.Timeout(self.timeout, read=idle_seconds)
+        try:
+            with self._http.stream(**arguments) as response:
+                self.is_known = True
+                if not response.is_success:
+                    response.read()
+                    raise api_error(response)
+                if opened is not None:
+                    opened.update(response.headers)
+                    opened[":status"] = str(response.status_code)
+                if response.status_code == httpx.codes.NO_CONTENT:
+                    return
+                kind = response.headers.get("content-type", "no content type")
+                if not kind.startswith("text/event-stream"):
+                    raise UnexpectedAnswer(f"{self.url}{request.path} answered with {kind} in place of an event stream")
+                decoder = EventDecoder()
+                for chunk in response.iter_bytes():
+                    for event in decoder.feed(chunk):
+                        yield event
+        except httpx.HTTPError as error:
+            raise connection_failed(error, self.url) from error
+
+    def _send_once(self, arguments: dict[str, Any]) -> httpx.Response:
+        try:
+            response = self._http.request(**arguments)
+        except httpx.HTTPError as error:
+            raise connection_failed(error, self.url) from error
+        self.is_known = True
+        if response.is_success:
+            return response
+        raise api_error(response)
+
+    def _read(self, request: Request, response: httpx.Response, answer: type[T]) -> T:
+        try:
+            body = response.json()
+        except (ValueError, RecursionError):
+            kind = response.headers.get("content-type", "no content type")
+            raise UnexpectedAnswer(
+                f"{self.url}{request.path} answered {response.status_code} without JSON ({kind}): "
+                "is the address that of the API?"
+            ) from None
+        return decode(answer, body)
