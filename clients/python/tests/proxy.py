@@ -4,6 +4,7 @@ import contextlib
 import re
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -33,12 +34,33 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.requests: list[str] = []
         """First request of each connection, in lower case."""
+        self.lines: list[str] = []
+        """First line of every request."""
+        self._news = threading.Condition()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def header(self, connection: int, name: str) -> str | None:
         """A header of the first request of a connection."""
         found = re.search(rf"^{name}: (.*)\r$", self.requests[connection], re.MULTILINE)
         return found and found[1]
+
+    def wait_for(self, line: str) -> None:
+        """Waits until a request begins with this line."""
+        self._wait(lambda: any(found.startswith(line) for found in self.lines))
+
+    def wait_for_connections(self, count: int) -> None:
+        """Waits until so many connections have sent a request."""
+        self._wait(lambda: len(self.requests) >= count)
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        with self._news:
+            assert self._news.wait_for(condition, timeout=30), self.lines
+
+    def _note(self, data: bytes) -> None:
+        found = re.findall(rb"^([A-Z]+ \S+) HTTP/1\.1\r$", data, re.MULTILINE)
+        with self._news:
+            self.lines += [line.decode() for line in found]
+            self._news.notify_all()
 
     def _accept(self) -> None:
         while True:
@@ -48,14 +70,15 @@ class Proxy:
 
     def _serve(self, client: socket.socket, fault: Cut | Answer | None) -> None:
         request = _read_request(client)
-        self.requests.append(request.decode().lower())
+        self.requests.append(request.decode(errors="replace").lower())
+        self._note(request)
         if isinstance(fault, Answer):
             client.sendall(fault.text)
             _close(client)
             return
         server = socket.create_connection(self._upstream)
         server.sendall(request)
-        threading.Thread(target=_copy, args=(client, server, None), daemon=True).start()
+        threading.Thread(target=_copy, args=(client, server, None, self._note), daemon=True).start()
         _copy(server, client, fault)
 
 
@@ -70,12 +93,16 @@ def _read_request(client: socket.socket) -> bytes:
     return head + b"\r\n\r\n" + body
 
 
-def _copy(source: socket.socket, target: socket.socket, cut: Cut | None) -> None:
+def _copy(
+    source: socket.socket, target: socket.socket, cut: Cut | None, note: Callable[[bytes], None] | None = None
+) -> None:
     seen = b""
     with contextlib.suppress(OSError):
         while data := source.recv(65536):
+            if note:
+                note(data)
             sent = len(seen)
-            seen += data
+            seen += data if cut else b""
             if cut and cut.after in seen:
                 target.sendall(seen[sent : seen.index(cut.after) + len(cut.after)])
                 break

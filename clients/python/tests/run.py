@@ -5,72 +5,21 @@ The API has the definition `mail-triage` of this repository, on the scripted mod
 
 from __future__ import annotations
 
-import asyncio
-import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, timezone
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timezone
 from typing import Any
 
-from proxy import Answer, Cut, Proxy
+import operations
+from proxy import Cut, Proxy
+from support import MAIL, NOWHERE, REFUSED_MAIL, URL, New, answer, blocking_client, finished, later, raised, refusal
 
 import longhaul
-from longhaul.event_stream import EventDecoder
-
-URL = os.environ["LONGHAUL_URL"]
-MAIL = {"mail": "Subject: Refund\n\nPlease refund my last order."}
-# The scripted model answers with the subject, which is longer than the output schema allows.
-REFUSED_MAIL = {"mail": f"Subject: {'long ' * 40}\n\nHello."}
-NOWHERE = str(uuid.UUID(int=0))
+from longhaul._sse import EventDecoder, execution_event
 
 
-class BlockingClient:
-    """An `AsyncClient` with the methods of `Client`: each call runs in an event loop to its end."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._client = longhaul.AsyncClient(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self._client, name)
-        return lambda *args, **kwargs: self._loop.run_until_complete(method(*args, **kwargs))
-
-    def events(self, *args: Any, **kwargs: Any) -> Iterator[longhaul.Event]:
-        events = self._client.events(*args, **kwargs)
-        while event := self._loop.run_until_complete(anext(events, None)):
-            yield event
-
-
-def raised(kind: type[Any], call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The error of exactly this class that the call raises."""
-    try:
-        result = call(*args, **kwargs)
-    except longhaul.LonghaulError as error:
-        assert type(error) is kind, repr(error)
-        return error
-    raise AssertionError(f"no error, but {result}")
-
-
-def finished(client: longhaul.Client) -> str:
-    """Id of an execution that is FINISHED."""
-    execution = client.submit(definition="mail-triage", input=MAIL)
-    return client.wait(execution.id, timeout=30).id
-
-
-def later(client: longhaul.Client) -> str:
-    """Id of an execution that does not start during the test."""
-    run_at = datetime.now(timezone.utc) + timedelta(hours=1)
-    return client.submit(definition="mail-triage", input=MAIL, run_at=run_at).id
-
-
-def refusal(status: str, retry_after: int) -> Answer:
-    """A proxy's answer: it has no problem+json."""
-    text = f"HTTP/1.1 {status}\r\nRetry-After: {retry_after}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-    return Answer(text.encode())
-
-
-def submit_and_wait(new: Callable[..., longhaul.Client]) -> None:
+def submit_and_wait(new: New) -> None:
     client = new()
     submitted = client.submit(definition="mail-triage", input=MAIL, metadata={"order": 17}, priority=7)
     assert submitted.status == "PENDING", submitted
@@ -82,7 +31,7 @@ def submit_and_wait(new: Callable[..., longhaul.Client]) -> None:
     assert client.get(done.id).output == done.output
 
 
-def events_come_in_order(new: Callable[..., longhaul.Client]) -> None:
+def events_come_in_order(new: New) -> None:
     client = new()
     execution = client.submit(definition="mail-triage", input=MAIL)
     events = list(client.events(execution.id))
@@ -92,7 +41,7 @@ def events_come_in_order(new: Callable[..., longhaul.Client]) -> None:
     assert list(client.events(execution.id, after=len(events))) == []
 
 
-def cut_stream_is_resumed(new: Callable[..., longhaul.Client]) -> None:
+def cut_stream_is_resumed(new: New) -> None:
     execution_id = finished(new())
     proxy = Proxy(URL, Cut(after=b"\nid: 3"))
     events = list(new(proxy.url).events(execution_id))
@@ -100,7 +49,7 @@ def cut_stream_is_resumed(new: Callable[..., longhaul.Client]) -> None:
     assert [proxy.header(connection, "last-event-id") for connection in (0, 1)] == ["0", "2"], proxy.requests
 
 
-def lost_answer_is_requested_again(new: Callable[..., longhaul.Client]) -> None:
+def lost_answer_is_requested_again(new: New) -> None:
     proxy = Proxy(URL, Cut(after=b""))
     execution = new(proxy.url).submit(definition="mail-triage", input=MAIL)
     keys = [proxy.header(connection, "idempotency-key") for connection in (0, 1)]
@@ -109,7 +58,7 @@ def lost_answer_is_requested_again(new: Callable[..., longhaul.Client]) -> None:
     assert new().submit(definition="mail-triage", input=MAIL, idempotency_key=keys[0]).id == execution.id
 
 
-def unavailable_api_is_asked_again(new: Callable[..., longhaul.Client]) -> None:
+def unavailable_api_is_asked_again(new: New) -> None:
     busy, away = refusal("503 Service Unavailable", 1), refusal("429 Too Many Requests", 3600)
     url = Proxy(URL, busy, away, busy, busy).url
     begun = time.monotonic()
@@ -118,10 +67,9 @@ def unavailable_api_is_asked_again(new: Callable[..., longhaul.Client]) -> None:
     assert (limited.status, limited.code, limited.retry_after) == (429, None, 3600)
     raised(longhaul.Unavailable, new(url, retry=longhaul.RetryPolicy(tries=2)).get, NOWHERE)
     assert new(url).submit(definition="mail-triage", input=MAIL).status == "PENDING"
-    raised(longhaul.ConnectionFailed, new("http://127.0.0.1:1", retry=longhaul.RetryPolicy(tries=1)).get, NOWHERE)
 
 
-def idempotency_key_gives_one_execution(new: Callable[..., longhaul.Client]) -> None:
+def idempotency_key_gives_one_execution(new: New) -> None:
     client = new()
     key = str(uuid.uuid4())
     first = client.submit(definition="mail-triage", input=MAIL, idempotency_key=key)
@@ -130,7 +78,7 @@ def idempotency_key_gives_one_execution(new: Callable[..., longhaul.Client]) -> 
     assert (error.status, error.code, error.execution_id) == (409, "idempotency_key_reused", first.id)
 
 
-def failure_is_raised(new: Callable[..., longhaul.Client]) -> None:
+def failure_is_raised(new: New) -> None:
     client = new()
     execution = client.submit(definition="mail-triage", input=REFUSED_MAIL)
     error = raised(longhaul.ExecutionFailed, client.wait, execution.id, timeout=60)
@@ -142,7 +90,7 @@ def failure_is_raised(new: Callable[..., longhaul.Client]) -> None:
     assert client.wait(execution.id, raise_on_failure=False).status == "FAILED"
 
 
-def errors_have_codes(new: Callable[..., longhaul.Client]) -> None:
+def errors_have_codes(new: New) -> None:
     client = new()
     error = raised(longhaul.NotFound, client.get, NOWHERE)
     assert (error.status, error.code) == (404, "not_found") and error.detail, error
@@ -150,28 +98,117 @@ def errors_have_codes(new: Callable[..., longhaul.Client]) -> None:
     assert (error.status, error.code) == (422, "unknown_definition"), error
     error = raised(longhaul.InvalidRequest, client.submit, definition="mail-triage", input={"mail": 7})
     assert (error.code, error.violations[0].path) == ("invalid_input", "/input/mail"), error
-    error = raised(longhaul.ApiError, new(URL, "lh_wrong").get, NOWHERE)
-    assert (error.status, error.code) == (401, "invalid_api_key"), error
+    error = raised(longhaul.AuthenticationFailed, new(URL, "lh_wrong").get, NOWHERE)
+    assert (error.status, error.code) == (401, "invalid_api_key") and error.request_id, error
+    reader = client.keys.create(name="reader", scopes=["executions:read"])
+    error = raised(longhaul.PermissionDenied, new(URL, reader.key).submit, definition="mail-triage", input=MAIL)
+    assert (error.status, error.code) == (403, "missing_scope"), error
+    client.keys.revoke(reader.id)
 
 
-def cancelled_execution_has_failed(new: Callable[..., longhaul.Client]) -> None:
+def cancelled_execution_has_failed(new: New) -> None:
     client = new()
     execution_id = later(client)
     for _ in range(2):
         assert client.cancel(execution_id).status == "FAILED"
-    error = raised(longhaul.ExecutionFailed, client.wait, execution_id)
+    error = raised(longhaul.ExecutionCancelled, client.wait, execution_id)
     assert (error.code, error.failure_class, error.refusal) == ("cancelled", "permanent", None), error
+    assert isinstance(error, longhaul.ExecutionFailed)
     error = raised(longhaul.Conflict, client.cancel, finished(client))
     assert error.code == "execution_is_terminal", error
 
 
-def wait_ends_after_its_timeout(new: Callable[..., longhaul.Client]) -> None:
+def wait_ends_after_its_timeout(new: New) -> None:
     client = new()
+    begun = time.monotonic()
     error = raised(longhaul.WaitTimedOut, client.wait, later(client), timeout=0.3)
     assert error.execution.status == "PENDING" and isinstance(error, TimeoutError)
+    assert time.monotonic() - begun < 5
 
 
-def misspelt_field_is_refused(new: Callable[..., longhaul.Client]) -> None:
+def wait_makes_two_requests(new: New) -> None:
+    client = new()
+    execution_id = later(client)
+    proxy = Proxy(URL)
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(raised, longhaul.ExecutionCancelled, new(proxy.url).wait, execution_id, timeout=60)
+        # Nothing is asked while the execution goes on: the stream tells its end.
+        proxy.wait_for("GET")
+        client.cancel(execution_id)
+        waiting.result()
+    path = f"GET /v1/executions/{execution_id}"
+    assert proxy.lines == [f"{path}/events", path], proxy.lines
+
+
+def wait_goes_on_after_lost_connections(new: New) -> None:
+    client = new()
+    execution_id = later(client)
+    proxy = Proxy(URL, Cut(after=b"resync"), answer("503 Service Unavailable", Retry_After="0"), Cut(after=b""))
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(raised, longhaul.ExecutionCancelled, new(proxy.url).wait, execution_id, timeout=60)
+        proxy.wait_for_connections(4)
+        client.cancel(execution_id)
+        waiting.result()
+
+
+def wait_needs_no_stream(new: New) -> None:
+    client = new()
+    body = '{"status": 503, "code": "too_many_streams", "detail": "no place for another stream"}'
+    problem = answer("503 Service Unavailable", body, Content_Type="application/problem+json", Retry_After="1")
+    assert new(Proxy(URL, problem).url).wait(finished(client), timeout=30).status == "FINISHED"
+
+
+def absent_server_is_named(new: New) -> None:
+    begun = time.monotonic()
+    for call in ("get", "wait"):
+        error = raised(longhaul.NoServer, getattr(new("http://127.0.0.1:1"), call), NOWHERE)
+        assert "http://127.0.0.1:1 " in str(error), error
+    assert time.monotonic() - begun < 10
+    raised(longhaul.NoServer, new("http://no-such-host.invalid").get, NOWHERE)
+
+
+def odd_answers_are_named(new: New) -> None:
+    page = answer("200 OK", "<html>Hello</html>", Content_Type="text/html")
+    error = raised(longhaul.UnexpectedAnswer, new(Proxy(URL, page).url).get, NOWHERE)
+    assert "without JSON (text/html)" in str(error), error
+    other = answer("200 OK", '{"id": 7}', Content_Type="application/json")
+    error = raised(longhaul.UnexpectedAnswer, new(Proxy(URL, other).url).get, NOWHERE)
+    assert "the answer has no `agent`" in str(error), error
+    error = raised(longhaul.UnexpectedAnswer, new(Proxy(URL, page).url).wait, NOWHERE)
+    assert "in place of an event stream" in str(error), error
+    again = answer("200 OK", '{"executions": [], "next_cursor": "a"}', Content_Type="application/json")
+    error = raised(longhaul.UnexpectedAnswer, list, new(Proxy(URL, again, again).url).executions.list())
+    assert "the same page" in str(error), error
+    deep = answer("200 OK", "[" * 100_000, Content_Type="application/json")
+    raised(longhaul.UnexpectedAnswer, new(Proxy(URL, deep).url).get, NOWHERE)
+    moved = answer("302 Found", Location="/login")
+    assert raised(longhaul.ApiError, new(Proxy(URL, moved).url).get, NOWHERE).status == 302
+
+
+def naive_times_are_refused(new: New) -> None:
+    client = new("http://127.0.0.1:1")
+    naive = datetime(2026, 12, 1, 9, 0)
+    for name, call in {
+        "run_at": lambda: client.submit(definition="mail-triage", run_at=naive),
+        "executions.0.run_at": lambda: client.executions.submit_batch(executions=[{"run_at": naive}]),
+        "created_after": lambda: list(client.executions.list(created_after=naive)),
+    }.items():
+        error = raised(longhaul.NaiveTime, call)
+        assert f"`{name}` has no time zone" in str(error) and isinstance(error, ValueError), error
+
+
+def ids_cannot_leave_their_path(new: New) -> None:
+    client = new("http://127.0.0.1:1")
+    for wrong in ("", ".", ".."):
+        try:
+            client.get(wrong)
+        except ValueError:
+            continue
+        raise AssertionError(f"{wrong!r} was sent")
+    raised(longhaul.NotFound, new().get, "a/../b?c#d")
+
+
+def misspelt_field_is_refused(new: New) -> None:
     try:
         new().submit(definition="mail-triage", imput=MAIL)  # type: ignore[call-arg]
     except TypeError as error:
@@ -190,7 +227,7 @@ def events_are_decoded_from_any_chunks() -> None:
     for size in range(1, len(text)):
         decoder = EventDecoder()
         chunks = [text[start : start + size] for start in range(0, len(text), size)]
-        events = [event for chunk in chunks for event in decoder.feed(chunk)]
+        events = [execution_event(event) for chunk in chunks for event in decoder.feed(chunk)]
         expected = [longhaul.Event(1, "call", at, {"text": "é\u2028"}), longhaul.Event(9, "resync", None, {"last": 9})]
         assert events == expected, (size, events)
 
@@ -206,18 +243,26 @@ TESTS = [
     errors_have_codes,
     cancelled_execution_has_failed,
     wait_ends_after_its_timeout,
+    wait_makes_two_requests,
+    wait_goes_on_after_lost_connections,
+    wait_needs_no_stream,
+    absent_server_is_named,
+    odd_answers_are_named,
+    naive_times_are_refused,
+    ids_cannot_leave_their_path,
     misspelt_field_is_refused,
+    *operations.TESTS,
 ]
 
 
 def main() -> None:
     events_are_decoded_from_any_chunks()
-    kinds: list[Any] = [longhaul.Client, BlockingClient]
-    for kind in kinds:
+    kinds: dict[str, Any] = {"sync": longhaul.Client, "async": blocking_client}
+    for name, kind in kinds.items():
         for test in TESTS:
             begun = time.monotonic()
             test(kind)
-            print(f"ok {kind.__name__} {test.__name__} {time.monotonic() - begun:.1f} s", flush=True)
+            print(f"ok {name} {test.__name__} {time.monotonic() - begun:.1f} s", flush=True)
 
 
 main()

@@ -51,6 +51,8 @@ class Violation:
     """Place in the request, as a JSON pointer."""
     message: str
     code: str | None
+    line: int | None
+    """Line of the text at `path`, from 1, if it is a template."""
 
 
 class ApiError(LonghaulError):
@@ -189,11 +191,18 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
 
 def _violations(errors: object) -> list[Violation]:
     parts = [part for part in errors if isinstance(part, dict)] if isinstance(errors, list) else []
-    return [Violation(str(part.get("path")), str(part.get("message")), _text(part.get("code"))) for part in parts]
+    return [
+        Violation(str(part.get("path")), str(part.get("message")), _text(part.get("code")), _number(part.get("line")))
+        for part in parts
+    ]
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _retry_after(response: httpx.Response) -> float | None:
