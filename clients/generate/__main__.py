@@ -5,6 +5,7 @@ Needs Python 3.10 and no package.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def main() -> int:
         return 2
     try:
         document = Document()
+        check_hand_written(document)
         files = {**python.files(document), **typescript.files(document)}
     except Mistake as mistake:
         print(mistake, file=sys.stderr)
@@ -34,6 +36,16 @@ def main() -> int:
         (CLIENTS / name).write_text(files[name])
         print(f"wrote clients/{name}")
     return 0
+
+
+def check_hand_written(document: Document) -> None:
+    """Fails if a method that the list calls hand-written is missing in a client."""
+    for operation in document.operations:
+        if not operation.is_by_hand:
+            continue
+        for name in (python.STREAMS, typescript.STREAMS):
+            if not re.search(rf"^ +(?:async |def |\*)*{operation.method}\(", (CLIENTS / name).read_text(), re.MULTILINE):
+                raise Mistake(f"clients/{name} has no method {operation.method} for {operation.id}")
 
 
 def is_file(path: Path, text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from document import CLIENTS, Document, Operation, Parameter
 
 PACKAGE = "python/src/longhaul"
+STREAMS = f"{PACKAGE}/_async/streams.py"
 WIDTH = 120
 HEADER = "# Written by `python3 clients/generate` from docs/openapi.json: do not edit.\n"
 BASES = {"executions": "AsyncExecutionStreams", "sessions": "AsyncSessionStreams"}
@@ -33,7 +34,7 @@ def files(document: Document) -> dict[str, str]:
         f"{PACKAGE}/params.py": params_file(document),
         f"{PACKAGE}/_async/resources.py": resources,
         f"{PACKAGE}/_sync/resources.py": to_sync(resources),
-        f"{PACKAGE}/_sync/__init__.py": HEADER + '"""The client for code without an event loop, derived from `_async`."""\n',
+        f"{PACKAGE}/_sync/__init__.py": HEADER + '"""The client without an event loop, derived from `_async`."""\n',
     }
     for name in ("client", "pages", "streams", "transport"):
         text = (CLIENTS / PACKAGE / "_async" / f"{name}.py").read_text()
@@ -450,7 +451,12 @@ def sending(document: Document, operation: Operation, is_stream: bool) -> tuple[
 
 
 def request_lines(
-    operation: Operation, headers: list[Parameter], query: list[Parameter], fields: list[Parameter], *, sets_stream: bool
+    operation: Operation,
+    headers: list[Parameter],
+    query: list[Parameter],
+    fields: list[Parameter],
+    *,
+    sets_stream: bool,
 ) -> list[str]:
     path = operation.path
     for given in operation.in_path:

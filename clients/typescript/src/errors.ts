@@ -1,6 +1,6 @@
 /** Errors that the client throws. */
 
-import type { Execution, Problem, Violation } from "./schema.js";
+import type { Execution, Problem, Violation } from "./generated/types.js";
 
 /** Base of all errors of the client. */
 export class LonghaulError extends Error {
@@ -16,7 +16,20 @@ export class LonghaulError extends Error {
 /** No answer came, or it was cut. `cause` is the error of `fetch`. */
 export class ConnectionFailed extends LonghaulError {}
 
-/** An answer with a status of 400 or above. */
+/** No connection could be made: the message names the address. */
+export class NoServer extends ConnectionFailed {}
+
+/** The answer is not what the API's document says; the address may be that of another server. */
+export class UnexpectedAnswer extends LonghaulError {}
+
+/** A time without a time zone; nothing was sent. */
+export class NaiveTime extends LonghaulError {
+  constructor(name: string, value: string) {
+    super(`\`${name}\` has no time zone (${value}): pass one with it, such as new Date().toISOString()`);
+  }
+}
+
+/** An answer with a status of 300 or above. */
 export class ApiError extends LonghaulError {
   readonly status: number;
   /** Stable name of the error; undefined if the answer is not the API's but, for instance, a proxy's. */
@@ -26,12 +39,14 @@ export class ApiError extends LonghaulError {
   readonly violations: readonly Violation[];
   /** Execution that the error is about. */
   readonly executionId: string | undefined;
+  /** Id of the request in the server's log. */
+  readonly requestId: string | undefined;
   override readonly retryAfterMs: number | undefined;
 
   constructor(response: Response, body: unknown) {
     const problem = problemOf(response, body);
     const detail = problem?.detail ?? response.statusText;
-    const violations = problem?.errors ?? [];
+    const violations = Array.isArray(problem?.errors) ? problem.errors : [];
     const found = violations.map((violation) => `; ${violation.path}: ${violation.message}`).join("");
     super(`${problem?.code ?? "HTTP error"} (${response.status}): ${detail}${found}`);
     this.status = response.status;
@@ -39,6 +54,7 @@ export class ApiError extends LonghaulError {
     this.detail = detail;
     this.violations = violations;
     this.executionId = problem?.execution_id ?? undefined;
+    this.requestId = response.headers.get("longhaul-request-id") ?? undefined;
     this.retryAfterMs = retryAfterMs(response);
   }
 
@@ -48,6 +64,12 @@ export class ApiError extends LonghaulError {
     return new kind(response, body);
   }
 }
+
+/** 401: no key, or one that is unknown, revoked or expired. */
+export class AuthenticationFailed extends ApiError {}
+
+/** 403: the key lacks a scope, or policy denies the request. */
+export class PermissionDenied extends ApiError {}
 
 /** 404: the caller's tenant has no such object. */
 export class NotFound extends ApiError {}
@@ -99,6 +121,15 @@ export class ExecutionFailed extends LonghaulError {
   }
 }
 
+/** The execution was cancelled. */
+export class ExecutionCancelled extends ExecutionFailed {}
+
+/** The error of an execution that is FAILED. */
+export function executionFailed(execution: Execution): ExecutionFailed {
+  const kind = execution.failure?.code === "cancelled" ? ExecutionCancelled : ExecutionFailed;
+  return new kind(execution);
+}
+
 /** The refusal in the detail of a failure, which has another form for other reasons. */
 function refusalOf(detail: unknown): Refusal | undefined {
   if (typeof detail !== "object" || detail === null) return undefined;
@@ -109,15 +140,18 @@ function refusalOf(detail: unknown): Refusal | undefined {
 
 /** The execution did not end within the timeout of `wait`. It goes on. */
 export class WaitTimedOut extends LonghaulError {
-  readonly execution: Execution;
+  /** The execution as it stands; undefined if the server did not answer. */
+  readonly execution: Execution | undefined;
 
-  constructor(execution: Execution) {
-    super(`execution ${execution.id} has not ended: ${execution.status}`);
+  constructor(id: string, execution: Execution | undefined) {
+    super(`execution ${id} has not ended: ${execution?.status ?? "the server does not answer"}`);
     this.execution = execution;
   }
 }
 
 const BY_STATUS: Readonly<Record<number, typeof ApiError>> = {
+  401: AuthenticationFailed,
+  403: PermissionDenied,
   404: NotFound,
   409: Conflict,
   422: InvalidRequest,

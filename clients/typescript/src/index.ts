@@ -1,20 +1,33 @@
 /** Client of Longhaul, a durable executor for LLM agents. */
 
 export { Client } from "./client.js";
-export type { ClientOptions, EventsOptions, RequestOptions, SubmitOptions, WaitOptions } from "./client.js";
+export type { ClientOptions, SubmitRequest } from "./client.js";
 export {
   ApiError,
+  AuthenticationFailed,
   Conflict,
   ConnectionFailed,
+  ExecutionCancelled,
   ExecutionFailed,
   InvalidRequest,
   LonghaulError,
+  NaiveTime,
+  NoServer,
   NotFound,
+  PermissionDenied,
   RateLimited,
   Unavailable,
+  UnexpectedAnswer,
   WaitTimedOut,
 } from "./errors.js";
 export type { Refusal } from "./errors.js";
-export type { Event } from "./event_stream.js";
+export type { ChatEvent, Event, ServerSentEvent } from "./event_stream.js";
+export type * as resources from "./generated/resources.js";
+export type * as types from "./generated/types.js";
+export type { Execution, Violation } from "./generated/types.js";
+export { Pages } from "./pages.js";
+export type { Page } from "./pages.js";
 export type { RetryPolicy } from "./retry.js";
-export type { Execution, SubmitRequest, Violation } from "./schema.js";
+export { Chat } from "./streams.js";
+export type { ChatOptions, EventsOptions, SessionEventsOptions, WaitOptions } from "./streams.js";
+export type { Fetch, KeyOptions, RequestOptions } from "./transport.js";

@@ -1,6 +1,6 @@
 /** Pauses between tries of a request, and between looks at an execution. */
 
-import type { LonghaulError } from "./errors.js";
+import { type LonghaulError, NoServer } from "./errors.js";
 
 /** Repeats a request after a connection error, 429 or 503: exponential backoff with jitter, or `Retry-After`. */
 export interface RetryPolicy {
@@ -12,23 +12,33 @@ export interface RetryPolicy {
   readonly longestPauseMs?: number;
 }
 
-/** Sleeps before the next try after `failed` failed ones; throws the failure if there is none. */
-export async function untilNextTry(
-  policy: RetryPolicy,
-  failed: number,
-  failure: LonghaulError,
-  signal: AbortSignal | undefined,
-): Promise<void> {
+/** Tries to connect to an address that never answered, with pauses of less than a second together. */
+const FIRST_CONTACT_TRIES = 3;
+/** Milliseconds between two looks of a `wait`, at most. */
+const LONGEST_WAIT_PAUSE_MS = 3_000;
+
+/**
+ * Milliseconds before the next try after `failed` failed ones; throws the failure if there is none.
+ *
+ * `isKnown`: the address answered before. Otherwise it may be wrong, which its user hears soon.
+ */
+export function pauseMs(policy: RetryPolicy, failed: number, failure: LonghaulError, isKnown: boolean): number {
   const { tries = 5, firstPauseMs = 500, longestPauseMs = 30_000 } = policy;
+  if (failure instanceof NoServer && !isKnown) {
+    if (failed >= Math.min(tries, FIRST_CONTACT_TRIES)) throw failure;
+    return Math.min(250, firstPauseMs) * failed;
+  }
   const stated = failure.retryAfterMs;
   if (failed >= tries || (stated !== undefined && stated > longestPauseMs)) throw failure;
   const ceiling = Math.min(longestPauseMs, firstPauseMs * 2 ** (failed - 1));
-  await sleep(stated ?? (ceiling * (1 + Math.random())) / 2, signal);
+  return stated ?? (ceiling * (1 + Math.random())) / 2;
 }
 
-/** Milliseconds between the looks of `wait`: from 100 to 2,000. */
-export function* lookPauses(): Generator<number, never> {
-  for (let pause = 100; ; pause = Math.min(2000, pause * 1.5)) yield pause;
+/** Milliseconds between two looks of a `wait`, after `failed` ones that told nothing. */
+export function waitPauseMs(failed: number, failure: LonghaulError | undefined): number {
+  const stated = failure?.retryAfterMs;
+  if (stated !== undefined) return Math.min(stated, LONGEST_WAIT_PAUSE_MS);
+  return (Math.min(LONGEST_WAIT_PAUSE_MS, 100 * 2 ** failed) * (1 + Math.random())) / 2;
 }
 
 /** Sleeps; rejects with the signal's reason when it is aborted. */

@@ -10,6 +10,10 @@ export type Fault = { cutAfter: string } | { answer: string };
 
 export interface Proxy {
   url: string;
+  /** First line of every request. */
+  lines: string[];
+  /** Resolves when so many connections have sent a request. */
+  requests(count: number): Promise<void>;
   /** A header of the first request of a connection. */
   header(connection: number, name: string): string | undefined;
   close(): void;
@@ -19,12 +23,19 @@ export interface Proxy {
 export async function startProxy(upstream: string, ...faults: Fault[]): Promise<Proxy> {
   const { hostname, port } = new URL(upstream);
   const requests: string[] = [];
+  const lines: string[] = [];
+  const waiters = new Set<() => void>();
+  const note = (data: Buffer) => {
+    for (const [, line = ""] of data.toString("latin1").matchAll(/^([A-Z]+ \S+) HTTP\/1\.1\r$/gm)) lines.push(line);
+    for (const wake of waiters) wake();
+  };
   const server = createServer(async (client) => {
     client.on("error", () => client.destroy());
     const connection = requests.push("") - 1;
     const fault = faults.shift();
     const request = await readRequest(client);
     requests[connection] = request.toString();
+    note(request);
     if (fault && "answer" in fault) {
       client.end(fault.answer);
       return;
@@ -34,6 +45,7 @@ export async function startProxy(upstream: string, ...faults: Fault[]): Promise<
     api.on("close", () => client.end());
     client.on("close", () => api.destroy());
     api.write(request);
+    client.on("data", note);
     client.pipe(api);
     client.resume();
     let seen = "";
@@ -53,6 +65,17 @@ export async function startProxy(upstream: string, ...faults: Fault[]): Promise<
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    lines,
+    requests: (count) =>
+      new Promise((resolve) => {
+        const look = () => {
+          if (requests.filter(Boolean).length < count) return;
+          waiters.delete(look);
+          resolve();
+        };
+        waiters.add(look);
+        look();
+      }),
     header: (connection, name) => new RegExp(`^${name}: (.*)\\r$`, "im").exec(requests[connection] ?? "")?.[1],
     close: () => server.close(),
   };

@@ -9,45 +9,9 @@ import { randomUUID } from "node:crypto";
 
 import * as longhaul from "longhaul";
 
-import { type Fault, startProxy } from "./proxy.js";
-
-const URL = process.env["LONGHAUL_URL"] ?? "";
-const client = new longhaul.Client();
-const triage = { definition: "mail-triage", input: { mail: "Subject: Refund\n\nPlease refund my last order." } };
-const nowhere = "00000000-0000-0000-0000-000000000000";
-
-/** The error of exactly this class with which the call rejects. */
-async function thrown<T extends Error>(kind: new (...parts: never[]) => T, call: Promise<unknown>): Promise<T> {
-  const error = await call.then((result) => new Error(`no error, but ${JSON.stringify(result)}`), (error) => error);
-  if (error?.constructor !== kind) throw error;
-  return error;
-}
-
-async function all(events: AsyncIterable<longhaul.Event>): Promise<longhaul.Event[]> {
-  const found = [];
-  for await (const event of events) found.push(event);
-  return found;
-}
-
-/** Id of an execution that is FINISHED. */
-async function finished(): Promise<string> {
-  const { id } = await client.submit(triage);
-  await client.wait(id, { timeoutMs: 30_000 });
-  return id;
-}
-
-/** Id of an execution that does not start during the test. */
-async function later(): Promise<string> {
-  const { id } = await client.submit({ ...triage, run_at: new Date(Date.now() + 3_600_000).toISOString() });
-  return id;
-}
-
-/** A proxy's answer: it has no problem+json. */
-function refusal(status: string, retryAfter: number): Fault {
-  return {
-    answer: `HTTP/1.1 ${status}\r\nRetry-After: ${retryAfter}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n`,
-  };
-}
+import * as operations from "./operations.js";
+import { startProxy } from "./proxy.js";
+import { URL, all, answer, client, finished, later, nowhere, refusal, thrown, triage } from "./support.js";
 
 async function submitAndWait() {
   const submitted = await client.submit({ ...triage, metadata: { order: 17 }, priority: 7 });
@@ -98,8 +62,6 @@ async function unavailableApiIsAskedAgain() {
   deepEqual([limited.status, limited.code, limited.retryAfterMs], [429, undefined, 3_600_000]);
   await thrown(longhaul.Unavailable, new longhaul.Client({ url, retry: { tries: 2 } }).submit(triage));
   equal((await new longhaul.Client({ url }).submit(triage)).status, "PENDING");
-  const absent = new longhaul.Client({ url: "http://127.0.0.1:1", retry: { tries: 1 } });
-  await thrown(longhaul.ConnectionFailed, absent.get(nowhere));
   proxy.close();
 }
 
@@ -131,21 +93,101 @@ async function errorsHaveCodes() {
   deepEqual([unknown.status, unknown.code], [422, "unknown_definition"]);
   const invalid = await thrown(longhaul.InvalidRequest, client.submit({ ...triage, input: { mail: 7 } }));
   deepEqual([invalid.code, invalid.violations[0]?.path], ["invalid_input", "/input/mail"]);
-  const refused = await thrown(longhaul.ApiError, new longhaul.Client({ apiKey: "lh_wrong" }).get(nowhere));
+  const refused = await thrown(longhaul.AuthenticationFailed, new longhaul.Client({ apiKey: "lh_wrong" }).get(nowhere));
   deepEqual([refused.status, refused.code], [401, "invalid_api_key"]);
+  const reader = await client.keys.create({ name: "reader", scopes: ["executions:read"] });
+  const denied = new longhaul.Client({ apiKey: reader.key ?? "" }).submit(triage);
+  equal((await thrown(longhaul.PermissionDenied, denied)).code, "missing_scope");
+  await client.keys.revoke(reader.id);
 }
 
 async function cancelledExecutionHasFailed() {
   const id = await later();
   for (const _ of [1, 2]) equal((await client.cancel(id)).status, "FAILED");
-  const error = await thrown(longhaul.ExecutionFailed, client.wait(id));
+  const error = await thrown(longhaul.ExecutionCancelled, client.wait(id));
+  ok(error instanceof longhaul.ExecutionFailed);
   deepEqual([error.code, error.failureClass, error.refusal], ["cancelled", "permanent", undefined]);
   equal((await thrown(longhaul.Conflict, client.cancel(await finished()))).code, "execution_is_terminal");
 }
 
 async function waitEndsAfterItsTimeout() {
   const error = await thrown(longhaul.WaitTimedOut, client.wait(await later(), { timeoutMs: 300 }));
-  equal(error.execution.status, "PENDING");
+  equal(error.execution?.status, "PENDING");
+}
+
+async function waitMakesTwoRequests() {
+  const id = await later();
+  const proxy = await startProxy(URL);
+  const waiting = thrown(longhaul.ExecutionCancelled, new longhaul.Client({ url: proxy.url }).wait(id));
+  // Nothing is asked while the execution goes on: the stream tells its end.
+  await proxy.requests(1);
+  await client.cancel(id);
+  await waiting;
+  deepEqual(proxy.lines, [`GET /v1/executions/${id}/events`, `GET /v1/executions/${id}`]);
+  proxy.close();
+}
+
+async function waitGoesOnAfterLostConnections() {
+  const id = await later();
+  const busy = refusal("503 Service Unavailable", 0);
+  const proxy = await startProxy(URL, { cutAfter: "resync" }, busy, { cutAfter: "" });
+  const waiting = thrown(longhaul.ExecutionCancelled, new longhaul.Client({ url: proxy.url }).wait(id));
+  await proxy.requests(4);
+  await client.cancel(id);
+  await waiting;
+  proxy.close();
+}
+
+async function waitNeedsNoStream() {
+  const body = '{"status": 503, "code": "too_many_streams", "detail": "no place for another stream"}';
+  const headers = { "Content-Type": "application/problem+json", "Retry-After": "1" };
+  const proxy = await startProxy(URL, answer("503 Service Unavailable", body, headers));
+  const id = await finished();
+  equal((await new longhaul.Client({ url: proxy.url }).wait(id, { timeoutMs: 30_000 })).status, "FINISHED");
+  proxy.close();
+}
+
+async function absentServerIsNamed() {
+  const begun = performance.now();
+  const gone = await startProxy(URL);
+  gone.close();
+  const absent = new longhaul.Client({ url: gone.url });
+  for (const call of [() => absent.get(nowhere), () => absent.wait(nowhere)]) {
+    const error = await thrown(longhaul.NoServer, call);
+    ok(error.message.includes(`${gone.url} `));
+    ok(error instanceof longhaul.ConnectionFailed);
+  }
+  ok(performance.now() - begun < 10_000);
+}
+
+async function oddAnswersAreNamed() {
+  const page = answer("200 OK", "<html>Hello</html>", { "Content-Type": "text/html" });
+  const again = answer("200 OK", '{"executions": [], "next_cursor": "a"}', { "Content-Type": "application/json" });
+  const proxy = await startProxy(URL, page, page, again, again, answer("302 Found", "", { Location: "/login" }));
+  const other = new longhaul.Client({ url: proxy.url });
+  ok((await thrown(longhaul.UnexpectedAnswer, other.get(nowhere))).message.includes("without JSON (text/html)"));
+  ok((await thrown(longhaul.UnexpectedAnswer, other.wait(nowhere))).message.includes("in place of an event stream"));
+  ok((await thrown(longhaul.UnexpectedAnswer, other.executions.list().all())).message.includes("the same page"));
+  equal((await thrown(longhaul.ApiError, other.get(nowhere))).status, 302);
+  proxy.close();
+}
+
+async function naiveTimesAreRefused() {
+  const absent = new longhaul.Client({ url: "http://127.0.0.1:1" });
+  const naive = "2026-12-01T09:00:00";
+  const calls = {
+    run_at: () => absent.submit({ ...triage, run_at: naive }),
+    "executions.0.run_at": () => absent.executions.submitBatch({ executions: [{ ...triage, run_at: naive }] }),
+    created_after: () => absent.executions.list({ created_after: naive }).all(),
+  };
+  for (const [name, call] of Object.entries(calls)) {
+    ok((await thrown(longhaul.NaiveTime, call)).message.startsWith(`\`${name}\` has no time zone`));
+  }
+}
+
+async function idsCannotLeaveTheirPath() {
+  for (const wrong of ["", ".", ".."]) await thrown(TypeError, () => client.get(wrong));
+  await thrown(longhaul.NotFound, client.get("a/../b?c#d"));
 }
 
 async function abortedCallsRejectWithTheReason() {
@@ -186,6 +228,14 @@ const TESTS = [
   waitEndsAfterItsTimeout,
   abortedCallsRejectWithTheReason,
   leftStreamIsClosed,
+  waitMakesTwoRequests,
+  waitGoesOnAfterLostConnections,
+  waitNeedsNoStream,
+  absentServerIsNamed,
+  oddAnswersAreNamed,
+  naiveTimesAreRefused,
+  idsCannotLeaveTheirPath,
+  ...operations.TESTS,
 ];
 
 for (const test of TESTS) {

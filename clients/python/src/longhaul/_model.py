@@ -115,7 +115,8 @@ def _reader(kind: Any) -> Reader:
 
 
 def _plain(kind: type) -> Reader:
-    text = {str: "is not a text", bool: "is not a boolean", int: "is not a whole number"}.get(kind, "is of another kind")
+    names = {str: "a text", bool: "a boolean", int: "a whole number"}
+    text = f"is not {names.get(kind, kind.__name__)}"
 
     def read(value: Any) -> Any:
         if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):

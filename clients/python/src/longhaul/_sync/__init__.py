@@ -1,2 +1,2 @@
 # Written by `python3 clients/generate` from docs/openapi.json: do not edit.
-"""The client for code without an event loop, derived from `_async`."""
+"""The client without an event loop, derived from `_async`."""
