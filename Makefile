@@ -4,7 +4,7 @@
 # running server: each starts private ones and stops them again.
 
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo dev test doors verify lint fmt sqlx sqlx-check dist bench docs ci
+.PHONY: help bootstrap demo dev test doors verify lint fmt sqlx sqlx-check dist dist-clients bench docs ci
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
@@ -56,6 +56,10 @@ sqlx-check: bootstrap ## fail when .sqlx does not match the queries and migratio
 
 dist: bootstrap ## the program as it is installed, compiled for what it was seen to do: two builds
 	@sh deploy/dist.sh
+
+# Both registries are asked for the build tools; the packages themselves are generated code that is committed.
+dist-clients: ## the packages of the Python and the TypeScript client, in target/clients
+	@clients/dist.sh
 
 BENCH = cargo run --profile dist -p longhaul-cli --features bench --bin longhaul -- bench
 bench: bootstrap ## latency, throughput and memory, beside the floor of this machine's PostgreSQL
