@@ -20,7 +20,8 @@ SYNC_NAMES = [
     (r"\bawait ", ""),
     (r"\basync_sleep\b", "sync_sleep"),
     (r"\b__a(iter|enter|exit)__\b", r"__\1__"),
-    (r"\b(aiter_bytes|aread|aclose)\b", lambda found: found[1][1:]),
+    (r"\bAsyncGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
+    (r"\b(aiter_bytes|aread|aclose|aclosing)\b", lambda found: found[1][1:]),
     (r"\bAsync(?=[A-Z])", ""),
     (r"A client for asyncio\.", "A client for code without an event loop. May be shared between threads."),
 ]

@@ -211,7 +211,8 @@ def method(
     options, is_optional = options_of(operation, interfaces)
     signature = [f"{camel(given.name)}: {of(given.schema, '  ', '')}" for given in operation.in_path]
     if operation.body:
-        signature.append(f"body: {body_type(operation)}")
+        is_free = operation.body_fields is not None and not any(given.is_required for given in operation.body_fields)
+        signature.append(f"body: {body_type(operation)}{' = {}' if is_free and is_optional else ''}")
     if operation.is_upload:
         signature.append("content: Uint8Array")
     signature.append(f"options: {options}{' = {}' if is_optional else ''}")

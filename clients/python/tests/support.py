@@ -42,7 +42,7 @@ class Blocking:
             while (item := self._loop.run_until_complete(_next(items, end))) is not end:
                 yield item
         finally:
-            self._loop.run_until_complete(items.aclose())
+            self._loop.run_until_complete(_close(items))
 
     def _result(self, result: Any) -> Any:
         if asyncio.iscoroutine(result):
@@ -52,6 +52,13 @@ class Blocking:
 
 async def _next(items: Any, end: object) -> Any:
     return await anext(items, end)
+
+
+async def _close(items: Any) -> None:
+    await items.aclose()
+    # The loop closes generators inside it, such as those of httpx, in its next turns.
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def blocking_client(*args: Any, **kwargs: Any) -> Any:

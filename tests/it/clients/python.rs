@@ -7,14 +7,14 @@ use std::{
 
 use tokio::process::Command;
 
-use super::{Service, copy_package, document, done, examples, succeeds};
+use super::{Service, copy_package, done, examples, succeeds};
 
 /// A Python with the package's tools, below `folder`; `None` if pip cannot install them here.
 async fn python(folder: &Path) -> Option<PathBuf> {
     let venv = folder.join("venv");
     let python = venv.join("bin/python");
     let has_tools = async || {
-        let import = "import hatchling, mypy, openapi_python_client";
+        let import = "import hatchling, mypy";
         succeeds(Command::new(&python).args(["-c", import])).await
     };
     if !has_tools().await {
@@ -25,10 +25,8 @@ async fn python(folder: &Path) -> Option<PathBuf> {
     has_tools().await.then_some(python)
 }
 
-/// Generates the client, builds the package and installs it for `python`.
+/// Builds the package and installs it for `python`.
 async fn install(folder: &Path, python: &Path) {
-    let generator = python.with_file_name("openapi-python-client");
-    done(Command::new("sh").arg(folder.join("generate.sh")).arg(document()).env("GENERATOR", generator)).await;
     let pip = async |arguments: &[&str]| {
         done(
             Command::new(python).args(["-m", "pip", "--disable-pip-version-check"]).args(arguments).current_dir(folder),
@@ -55,7 +53,6 @@ async fn python_client_runs_against_the_api() {
     for (name, program) in ["guide.py", "readme.py"].into_iter().zip(examples("python", "python")) {
         fs::write(tests.join(name), program).unwrap();
     }
-    // The generated code too is checked.
     done(Command::new(&python).args(["-m", "mypy", "src", "tests"]).current_dir(&folder)).await;
     let service = Service::start().await;
     for program in ["run.py", "guide.py", "readme.py"] {

@@ -97,7 +97,7 @@ export interface GetLedgerOptions extends RequestOptions {
 export class Executions extends ExecutionStreams {
   /** Submits an execution. When this answers, the execution is committed. */
   submit(
-    body: Omit<types.SubmitBody, "idempotency_key">,
+    body: Omit<types.SubmitBody, "idempotency_key"> = {},
     options: SubmitExecutionOptions = {},
   ): Promise<types.Execution> {
     const request = {
@@ -180,7 +180,11 @@ export class Executions extends ExecutionStreams {
    *
    * The new execution continues where the FAILED one ended, unless the body says otherwise.
    */
-  retry(executionId: string, body: types.RetryBody, options: RetryExecutionOptions = {}): Promise<types.Execution> {
+  retry(
+    executionId: string,
+    body: types.RetryBody = {},
+    options: RetryExecutionOptions = {},
+  ): Promise<types.Execution> {
     const request = {
       method: "POST",
       path: `/v1/executions/${inPath(executionId)}/retry`,
@@ -293,7 +297,7 @@ export class Executions extends ExecutionStreams {
    *
    * Wakes executions that wait for the budget and now fit.
    */
-  raiseBudget(executionId: string, body: types.RaiseBody, options: KeyOptions = {}): Promise<types.BudgetView> {
+  raiseBudget(executionId: string, body: types.RaiseBody = {}, options: KeyOptions = {}): Promise<types.BudgetView> {
     const request = {
       method: "POST",
       path: `/v1/executions/${inPath(executionId)}/budget`,
@@ -533,7 +537,7 @@ export class Sessions extends SessionStreams {
    *
    * Wakes the message that waits for the budget, if it now fits.
    */
-  raiseBudget(sessionId: string, body: types.RaiseBody, options: KeyOptions = {}): Promise<types.BudgetView> {
+  raiseBudget(sessionId: string, body: types.RaiseBody = {}, options: KeyOptions = {}): Promise<types.BudgetView> {
     const request = {
       method: "POST",
       path: `/v1/sessions/${inPath(sessionId)}/budget`,
@@ -808,7 +812,7 @@ export class Projects extends Resource {
   }
 
   /** Approves the plan of a project that waits for it. */
-  approve(projectId: string, body: types.ApproveBody, options: KeyOptions = {}): Promise<types.ProjectView> {
+  approve(projectId: string, body: types.ApproveBody = {}, options: KeyOptions = {}): Promise<types.ProjectView> {
     const request = {
       method: "POST",
       path: `/v1/projects/${inPath(projectId)}/approve`,
@@ -853,7 +857,7 @@ export class Projects extends Resource {
   }
 
   /** Cancels a project: no more tasks start. */
-  cancel(projectId: string, body: types.CancelBody, options: KeyOptions = {}): Promise<types.ProjectView> {
+  cancel(projectId: string, body: types.CancelBody = {}, options: KeyOptions = {}): Promise<types.ProjectView> {
     const request = {
       method: "POST",
       path: `/v1/projects/${inPath(projectId)}/cancel`,
@@ -865,7 +869,7 @@ export class Projects extends Resource {
   }
 
   /** Sets the caps of a project's budget; each is a total. */
-  raiseBudget(projectId: string, body: types.RaiseBody, options: KeyOptions = {}): Promise<types.BudgetView> {
+  raiseBudget(projectId: string, body: types.RaiseBody = {}, options: KeyOptions = {}): Promise<types.BudgetView> {
     const request = {
       method: "POST",
       path: `/v1/projects/${inPath(projectId)}/budget`,
@@ -1120,7 +1124,7 @@ export class Webhooks extends Resource {
    *
    * The secret before signs as well for a time, so that receivers can change over.
    */
-  rotate(webhookId: string, body: types.RotateBody, options: KeyOptions = {}): Promise<types.WebhookSecretView> {
+  rotate(webhookId: string, body: types.RotateBody = {}, options: KeyOptions = {}): Promise<types.WebhookSecretView> {
     const request = {
       method: "POST",
       path: `/v1/webhooks/${inPath(webhookId)}/rotate`,
@@ -1158,7 +1162,11 @@ export class Webhooks extends Resource {
    *
    * They keep their ids, and are tried for another 72 hours.
    */
-  redeliver(webhookId: string, body: types.RedeliverBody, options: KeyOptions = {}): Promise<types.RedeliveredView> {
+  redeliver(
+    webhookId: string,
+    body: types.RedeliverBody = {},
+    options: KeyOptions = {},
+  ): Promise<types.RedeliveredView> {
     const request = {
       method: "POST",
       path: `/v1/webhooks/${inPath(webhookId)}/redeliver`,
@@ -1453,7 +1461,7 @@ export class Runs extends Resource {
    *
    * Wakes calls that wait for the budget and now fit.
    */
-  raiseBudget(key: string, body: types.RaiseBody, options: KeyOptions = {}): Promise<types.BudgetView> {
+  raiseBudget(key: string, body: types.RaiseBody = {}, options: KeyOptions = {}): Promise<types.BudgetView> {
     const request = {
       method: "POST",
       path: `/v1/runs/${inPath(key)}/budget`,
@@ -1664,7 +1672,7 @@ export class Quarantine extends Resource {
    */
   release(
     quarantineId: string,
-    body: types.ReleaseBody,
+    body: types.ReleaseBody = {},
     options: ReleaseFromQuarantineOptions = {},
   ): Promise<types.ReleaseView> {
     const request = {
@@ -1777,7 +1785,11 @@ export class Keys extends Resource {
    * is accepted for `overlap_seconds` more, unless it ends earlier. Only this answer shows the new key; after a lost
    * answer, rotate the old key again.
    */
-  rotate(keyId: string, body: types.KeyRotationBody, options: RotateKeyOptions = {}): Promise<types.KeySecretView> {
+  rotate(
+    keyId: string,
+    body: types.KeyRotationBody = {},
+    options: RotateKeyOptions = {},
+  ): Promise<types.KeySecretView> {
     const request = {
       method: "POST",
       path: `/v1/keys/${inPath(keyId)}/rotate`,
@@ -2075,7 +2087,7 @@ export class Platform extends Resource {
    *
    * Needs the scope `admin`.
    */
-  put(body: types.PlatformSpec, options: RequestOptions = {}): Promise<types.PlatformView> {
+  put(body: types.PlatformSpec = {}, options: RequestOptions = {}): Promise<types.PlatformView> {
     const request = { method: "PUT", path: "/v1/platform", options, body };
     return this.transport.json<types.PlatformView>(request);
   }

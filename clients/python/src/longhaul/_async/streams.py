@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 
 from .. import params
 from .._request import IDLE_SECONDS, Request, before, in_path, new_key, wait_pause
@@ -44,10 +45,11 @@ class AsyncExecutionStreams(AsyncResource):
             opened: dict[str, str] = {}
             count = 0
             try:
-                async for sent in self._transport.connection(events_request(execution_id, after), opened):
-                    event = execution_event(sent)
-                    after, failed, count = event.seq, 0, count + 1
-                    yield event
+                async with aclosing(self._transport.connection(events_request(execution_id, after), opened)) as events:
+                    async for sent in events:
+                        event = execution_event(sent)
+                        after, failed, count = event.seq, 0, count + 1
+                        yield event
                 if opened[":status"] == "204":
                     return
                 if count:
@@ -99,13 +101,15 @@ class AsyncExecutionStreams(AsyncResource):
         while True:
             idle = before(end, IDLE_SECONDS)
             slack = min(1.0, idle / 10)
+            request = events_request(execution_id, AFTER_ALL)
             try:
-                async for _ in self._transport.connection(events_request(execution_id, AFTER_ALL), None, idle + 0.001):
-                    # The silence that a connection bears cannot be changed: another one bears less of it.
-                    if before(end, IDLE_SECONDS) < idle - slack:
-                        break
-                else:
-                    return
+                async with aclosing(self._transport.connection(request, idle_seconds=idle + 0.001)) as events:
+                    async for _ in events:
+                        # The silence that a connection bears cannot be changed: another one bears less of it.
+                        if before(end, IDLE_SECONDS) < idle - slack:
+                            break
+                    else:
+                        return
             except Unavailable as error:
                 if error.code != "too_many_streams":
                     raise
@@ -141,12 +145,13 @@ class AsyncChat:
             failure: LonghaulError = ConnectionFailed("the chat ended without `done`")
             opened: dict[str, str] = {}
             try:
-                async for sent in self._transport.connection(self._request(last), opened):
-                    self.session_id = opened.get("x-session-id", self.session_id)
-                    last, failed = sent.id or last, 0
-                    yield chat_event(sent)
-                    if sent.kind == "done":
-                        return
+                async with aclosing(self._transport.connection(self._request(last), opened)) as events:
+                    async for sent in events:
+                        self.session_id = opened.get("x-session-id", self.session_id)
+                        last, failed = sent.id or last, 0
+                        yield chat_event(sent)
+                        if sent.kind == "done":
+                            return
             except PASSING as error:
                 failure = error
             failed += 1
@@ -198,9 +203,10 @@ class AsyncSessionStreams(AsyncResource):
             headers = {"Last-Event-ID": last_event_id}
             request = Request("GET", f"/v1/sessions/{in_path(session_id)}/events", query, headers=headers)
             try:
-                async for sent in self._transport.connection(request, opened):
-                    last_event_id, failed = sent.id or last_event_id, 0
-                    yield chat_event(sent)
+                async with aclosing(self._transport.connection(request, opened)) as events:
+                    async for sent in events:
+                        last_event_id, failed = sent.id or last_event_id, 0
+                        yield chat_event(sent)
             except NotFound:
                 if is_opened:
                     return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import httpx
@@ -78,9 +79,10 @@ class AsyncTransport:
         while True:
             count = 0
             try:
-                async for event in self.connection(request):
-                    count += 1
-                    yield event
+                async with aclosing(self.connection(request)) as events:
+                    async for event in events:
+                        count += 1
+                        yield event
                 return
             except PASSING as error:
                 if count:
@@ -91,7 +93,7 @@ class AsyncTransport:
 
     async def connection(
         self, request: Request, opened: dict[str, str] | None = None, idle_seconds: float = IDLE_SECONDS
-    ) -> AsyncIterator[ServerSentEvent]:
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         """Events of one connection. `opened` gets the headers of the answer, with its status as `:status`."""
         arguments = request.arguments(self.timeout)
         arguments["headers"]["Accept"] = "text/event-stream"

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 import httpx
@@ -79,9 +80,10 @@ class Transport:
         while True:
             count = 0
             try:
-                for event in self.connection(request):
-                    count += 1
-                    yield event
+                with closing(self.connection(request)) as events:
+                    for event in events:
+                        count += 1
+                        yield event
                 return
             except PASSING as error:
                 if count:
@@ -92,7 +94,7 @@ class Transport:
 
     def connection(
         self, request: Request, opened: dict[str, str] | None = None, idle_seconds: float = IDLE_SECONDS
-    ) -> Iterator[ServerSentEvent]:
+    ) -> Generator[ServerSentEvent, None, None]:
         """Events of one connection. `opened` gets the headers of the answer, with its status as `:status`."""
         arguments = request.arguments(self.timeout)
         arguments["headers"]["Accept"] = "text/event-stream"
