@@ -65,6 +65,8 @@ class Operation:
     in_query: list[Parameter]
     in_header: list[Parameter]
     is_by_hand: bool
+    is_once: bool
+    """True if it is not repeated where it may have arrived: it costs something, and has no idempotency key."""
     is_internal: bool
     """True if the caller is authenticated by a service token."""
     takes_metadata: bool
@@ -157,6 +159,7 @@ class Document:
             in_query=[parameter(given, given["name"]) for given in parameters if given["in"] == "query"],
             in_header=[parameter(given, HEADERS[given["name"]]) for given in parameters if given["in"] == "header"],
             is_by_hand=note == "hand",
+            is_once=note == "once",
             is_internal=path.startswith("/v1/internal/"),
             takes_metadata="metadata.<key>" in text,
         )
@@ -216,7 +219,7 @@ def read_names(names: Path) -> dict[str, tuple[str, str]]:
             continue
         method, *notes = rest.split(maxsplit=1)
         note = notes[0].strip() if notes else ""
-        if note not in ("", "hand", "by seq"):
+        if note not in ("", "hand", "once", "by seq"):
             raise Mistake(f"{NAMES}: {operation} has an unknown note: {note}")
         found[operation] = (method, note)
     methods = [method for method, _ in found.values() if method]

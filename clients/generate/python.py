@@ -489,6 +489,8 @@ def request_lines(
         arguments.append("content=content")
     if any(given.name == "wait_seconds" for given in headers):
         arguments.append("wait_seconds=wait_seconds")
+    if operation.is_once:
+        arguments.append("is_once=True")
     line = f"        request = Request({', '.join(arguments)})"
     if len(line) <= WIDTH:
         return [line]

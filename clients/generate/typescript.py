@@ -282,6 +282,8 @@ def request(document: Document, operation: Operation, *, sets_stream: bool) -> l
         fields.append("key: options.idempotencyKey ?? crypto.randomUUID()")
     if any(given.name == "wait_seconds" for given in operation.in_header):
         fields.append("waitSeconds: options.waitSeconds")
+    if operation.is_once:
+        fields.append("isOnce: true")
     if operation.body:
         known = {given.name for given in operation.in_path}
         own = [given.name for given in operation.body_fields or [] if given.name in known]

@@ -4,6 +4,7 @@ import contextlib
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -23,10 +24,20 @@ class Answer:
     text: bytes
 
 
+@dataclass
+class Drip:
+    """Events are answered with a stream that has a comment every 50 ms and no event, for 10 s at most."""
+
+
+Fault = Cut | Answer | Drip
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
 class Proxy:
     """Forwards connections; each of the first ones has its fault."""
 
-    def __init__(self, upstream: str, *faults: Cut | Answer) -> None:
+    def __init__(self, upstream: str, *faults: Fault) -> None:
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname or "", parts.port or 80)
         self._faults = list(faults)
@@ -68,7 +79,7 @@ class Proxy:
             fault = self._faults.pop(0) if self._faults else None
             threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
 
-    def _serve(self, client: socket.socket, fault: Cut | Answer | None) -> None:
+    def _serve(self, client: socket.socket, fault: Fault | None) -> None:
         request = _read_request(client)
         self.requests.append(request.decode(errors="replace").lower())
         self._note(request)
@@ -76,10 +87,18 @@ class Proxy:
             client.sendall(fault.text)
             _close(client)
             return
+        if isinstance(fault, Drip) and b"/events " in request:
+            with contextlib.suppress(OSError):
+                client.sendall(HEAD)
+                for _ in range(200):
+                    client.sendall(b":\n\n")
+                    time.sleep(0.05)
+            _close(client)
+            return
         server = socket.create_connection(self._upstream)
         server.sendall(request)
         threading.Thread(target=_copy, args=(client, server, None, self._note), daemon=True).start()
-        _copy(server, client, fault)
+        _copy(server, client, fault if isinstance(fault, Cut) else None)
 
 
 def _read_request(client: socket.socket) -> bytes:

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 import operations
-from proxy import Cut, Proxy
+from proxy import Cut, Drip, Proxy
 from support import MAIL, NOWHERE, REFUSED_MAIL, URL, New, answer, blocking_client, finished, later, raised, refusal
 
 import longhaul
@@ -67,6 +67,8 @@ def unavailable_api_is_asked_again(new: New) -> None:
     assert (limited.status, limited.code, limited.retry_after) == (429, None, 3600)
     raised(longhaul.Unavailable, new(url, retry=longhaul.RetryPolicy(tries=2)).get, NOWHERE)
     assert new(url).submit(definition="mail-triage", input=MAIL).status == "PENDING"
+    gateway = Proxy(URL, refusal("502 Bad Gateway", 0), refusal("504 Gateway Timeout", 0))
+    assert new(gateway.url).server.health()
 
 
 def idempotency_key_gives_one_execution(new: New) -> None:
@@ -123,6 +125,10 @@ def wait_ends_after_its_timeout(new: New) -> None:
     begun = time.monotonic()
     error = raised(longhaul.WaitTimedOut, client.wait, later(client), timeout=0.3)
     assert error.execution.status == "PENDING" and isinstance(error, TimeoutError)
+    assert time.monotonic() - begun < 5
+    # The comments of a stream that lives do not lengthen the timeout.
+    begun = time.monotonic()
+    raised(longhaul.WaitTimedOut, new(Proxy(URL, *[Drip()] * 50).url).wait, later(client), timeout=0.3)
     assert time.monotonic() - begun < 5
 
 

@@ -83,7 +83,7 @@ export class InvalidRequest extends ApiError {}
 /** 429. */
 export class RateLimited extends ApiError {}
 
-/** 503. */
+/** 502, 503 or 504: the API, or a proxy before it, cannot answer now. */
 export class Unavailable extends ApiError {}
 
 /** A validator's refusal of the last answer. */
@@ -156,7 +156,9 @@ const BY_STATUS: Readonly<Record<number, typeof ApiError>> = {
   409: Conflict,
   422: InvalidRequest,
   429: RateLimited,
+  502: Unavailable,
   503: Unavailable,
+  504: Unavailable,
 };
 
 function problemOf(response: Response, body: unknown): Problem | undefined {

@@ -2,7 +2,7 @@
 
 import { type LonghaulError, NoServer } from "./errors.js";
 
-/** Repeats a request after a connection error, 429 or 503: exponential backoff with jitter, or `Retry-After`. */
+/** Repeats a request after a connection error, 429, 502, 503 or 504: exponential backoff, or `Retry-After`. */
 export interface RetryPolicy {
   /** Maximum tries of a request, the first one included; 5 when absent. */
   readonly tries?: number;

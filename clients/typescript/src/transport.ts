@@ -42,6 +42,8 @@ export interface ApiRequest {
   readonly headers?: Readonly<Record<string, string | undefined>>;
   /** Idempotency key. */
   readonly key?: string;
+  /** True for a request that costs something and has no key: not repeated if it may have arrived. */
+  readonly isOnce?: boolean;
   /** Time that the server may hold the answer. */
   readonly waitSeconds?: number | undefined;
   /** JSON. */
@@ -101,7 +103,7 @@ export class Transport {
       try {
         return await this.#once(request, read);
       } catch (error) {
-        await this.pause(failed, passing(error, request.options?.signal), request.options?.signal);
+        await this.pause(failed, repeatable(error, request), request.options?.signal);
       }
     }
   }
@@ -124,7 +126,7 @@ export class Transport {
         return;
       } catch (error) {
         if (count > 0) throw error;
-        await this.pause(failed, passing(error, signal), signal);
+        await this.pause(failed, repeatable(error, request), signal);
       }
     }
   }
@@ -259,6 +261,13 @@ export function passing(error: unknown, signal: AbortSignal | undefined): Longha
   signal?.throwIfAborted();
   if (error instanceof ConnectionFailed || error instanceof RateLimited || error instanceof Unavailable) return error;
   throw error;
+}
+
+/** As `passing`, for a request that may be one to be sent once. */
+function repeatable(error: unknown, request: ApiRequest): LonghaulError {
+  const failure = passing(error, request.options?.signal);
+  if (request.isOnce && !(failure instanceof NoServer || failure instanceof RateLimited)) throw failure;
+  return failure;
 }
 
 /** A part of a path. One that would lead to another path is refused. */

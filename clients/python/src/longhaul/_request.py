@@ -30,7 +30,7 @@ FIRST_CONTACT_TRIES = 3
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Repeats a request after a connection error, 429 or 503: exponential backoff with jitter, or `Retry-After`."""
+    """Repeats a request after a connection error, 429, 502, 503 or 504: exponential backoff with jitter, or `Retry-After`."""
 
     tries: int = 5
     """Maximum tries of a request, the first one included."""
@@ -47,6 +47,10 @@ class RetryPolicy:
             return failure.retry_after if failure.retry_after <= self.longest_pause else None
         ceiling = min(self.longest_pause, self.first_pause * 2.0 ** min(failed - 1, 30))
         return random.uniform(ceiling / 2, ceiling)
+
+
+class StreamCut(Exception):
+    """A connection was left because the time of its reader is nearly over."""
 
 
 @dataclass
@@ -68,6 +72,8 @@ class Request:
     """A body that is not JSON."""
     wait_seconds: int | None = None
     """Time that the server may hold the answer."""
+    is_once: bool = False
+    """True for a request that costs something and has no idempotency key: not repeated if it may have arrived."""
 
     def arguments(self, timeout: float) -> dict[str, Any]:
         """Arguments for httpx."""

@@ -100,7 +100,7 @@ class RateLimited(ApiError):
 
 
 class Unavailable(ApiError):
-    """503."""
+    """502, 503 or 504: the API, or a proxy before it, cannot answer now."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,9 @@ _BY_STATUS: dict[int, type[ApiError]] = {
     409: Conflict,
     422: InvalidRequest,
     429: RateLimited,
+    502: Unavailable,
     503: Unavailable,
+    504: Unavailable,
 }
 
 

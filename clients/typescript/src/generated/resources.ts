@@ -2259,6 +2259,7 @@ export class AgentExecutions extends Resource {
       path: "/v1/internal/agent-executions/stream",
       options,
       headers: { "X-Service-Token": options.serviceToken },
+      isOnce: true,
       body,
     };
     return this.transport.stream(request);
@@ -2482,7 +2483,7 @@ export class Wires extends Resource {
 
   /** Summarises a conversation by one call of the model, and answers with an item that stands for it. */
   compactResponse(body: types.WireBody, options: RequestOptions = {}): Promise<types.WireAnswer> {
-    const request = { method: "POST", path: "/v1/responses/compact", options, body };
+    const request = { method: "POST", path: "/v1/responses/compact", options, isOnce: true, body };
     return this.transport.json<types.WireAnswer>(request);
   }
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
 from .. import params
-from .._request import IDLE_SECONDS, Request, before, in_path, new_key, wait_pause
+from .._request import Request, StreamCut, before, in_path, new_key, wait_pause
 from .._sleep import async_sleep
 from .._sse import ChatEvent, Event, chat_event, execution_event
 from ..errors import ConnectionFailed, LonghaulError, NoServer, NotFound, Unavailable, WaitTimedOut, execution_failed
@@ -98,27 +98,20 @@ class AsyncExecutionStreams(AsyncResource):
 
     async def _until_over(self, execution_id: str, end: float | None) -> None:
         """Returns when the event stream has ended, or at `end`."""
+        request = events_request(execution_id, AFTER_ALL)
         while True:
-            idle = before(end, IDLE_SECONDS)
-            slack = min(1.0, idle / 10)
-            request = events_request(execution_id, AFTER_ALL)
             try:
-                async with aclosing(self._transport.connection(request, idle_seconds=idle + 0.001)) as events:
+                async with aclosing(self._transport.connection(request, end=end)) as events:
                     async for _ in events:
-                        # The silence that a connection bears cannot be changed: another one bears less of it.
-                        if before(end, IDLE_SECONDS) < idle - slack:
-                            break
-                    else:
-                        return
+                        pass
+                return
+            except StreamCut:
+                if before(end, 1) == 0:
+                    return
             except Unavailable as error:
                 if error.code != "too_many_streams":
                     raise
                 await async_sleep(before(end, NO_SLOT_PAUSE))
-                return
-            except ConnectionFailed:
-                if end is None or time.monotonic() < end:
-                    raise
-            if end is not None and time.monotonic() >= end:
                 return
 
 

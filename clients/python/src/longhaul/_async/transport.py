@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import httpx
 
 from .._model import decode
-from .._request import IDLE_SECONDS, Request, RetryPolicy, connection_failed, until_next_try
+from .._request import IDLE_SECONDS, Request, RetryPolicy, StreamCut, before, connection_failed, until_next_try
 from .._sleep import async_sleep
 from .._sse import EventDecoder, ServerSentEvent
-from ..errors import ConnectionFailed, LonghaulError, RateLimited, Unavailable, UnexpectedAnswer, api_error
+from ..errors import ConnectionFailed, LonghaulError, NoServer, RateLimited, Unavailable, UnexpectedAnswer, api_error
 
 T = TypeVar("T")
 
@@ -65,6 +65,8 @@ class AsyncTransport:
             try:
                 return await self._send_once(arguments)
             except PASSING as error:
+                if request.is_once and not isinstance(error, (NoServer, RateLimited)):
+                    raise
                 failure = error
             failed += 1
             await self.pause(failed, failure)
@@ -85,19 +87,24 @@ class AsyncTransport:
                         yield event
                 return
             except PASSING as error:
-                if count:
+                if count or request.is_once and not isinstance(error, (NoServer, RateLimited)):
                     raise
                 failure = error
             failed += 1
             await self.pause(failed, failure)
 
     async def connection(
-        self, request: Request, opened: dict[str, str] | None = None, idle_seconds: float = IDLE_SECONDS
+        self, request: Request, opened: dict[str, str] | None = None, end: float | None = None
     ) -> AsyncGenerator[ServerSentEvent, None]:
-        """Events of one connection. `opened` gets the headers of the answer, with its status as `:status`."""
+        """Events of one connection. `opened` gets the headers of the answer, with its status as `:status`.
+
+        Raises `StreamCut` soon after the time `end`, and perhaps before it.
+        """
+        idle = before(end, IDLE_SECONDS)
+        slack = min(1.0, idle / 10)
         arguments = request.arguments(self.timeout)
         arguments["headers"]["Accept"] = "text/event-stream"
-        arguments["timeout"] = httpx.Timeout(self.timeout, read=idle_seconds)
+        arguments["timeout"] = httpx.Timeout(self.timeout, read=max(idle, 0.001))
         try:
             async with self._http.stream(**arguments) as response:
                 self.is_known = True
@@ -116,6 +123,11 @@ class AsyncTransport:
                 async for chunk in response.aiter_bytes():
                     for event in decoder.feed(chunk):
                         yield event
+                    # The silence that a connection bears cannot be changed later: another one bears less of it.
+                    if before(end, IDLE_SECONDS) < idle - slack:
+                        raise StreamCut
+        except httpx.ReadTimeout as error:
+            raise (StreamCut() if before(end, 1) == 0 else connection_failed(error, self.url)) from error
         except httpx.HTTPError as error:
             raise connection_failed(error, self.url) from error
 

@@ -2620,6 +2620,7 @@ class AgentExecutions(Resource):
             "/v1/internal/agent-executions/stream",
             headers={"X-Service-Token": service_token},
             body=body,
+            is_once=True,
         )
         return self._transport.stream(request)
 
@@ -2851,7 +2852,7 @@ class Wires(Resource):
 
     def compact_response(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Summarises a conversation by one call of the model, and answers with an item that stands for it."""
-        request = Request("POST", "/v1/responses/compact", body=body)
+        request = Request("POST", "/v1/responses/compact", body=body, is_once=True)
         return self._transport.call(request, dict[str, Any])
 
     def count_response_tokens(self, body: Mapping[str, Any]) -> dict[str, Any]:

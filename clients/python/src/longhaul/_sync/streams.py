@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from .. import params
-from .._request import IDLE_SECONDS, Request, before, in_path, new_key, wait_pause
+from .._request import Request, StreamCut, before, in_path, new_key, wait_pause
 from .._sleep import sync_sleep
 from .._sse import ChatEvent, Event, chat_event, execution_event
 from ..errors import ConnectionFailed, LonghaulError, NoServer, NotFound, Unavailable, WaitTimedOut, execution_failed
@@ -99,27 +99,20 @@ class ExecutionStreams(Resource):
 
     def _until_over(self, execution_id: str, end: float | None) -> None:
         """Returns when the event stream has ended, or at `end`."""
+        request = events_request(execution_id, AFTER_ALL)
         while True:
-            idle = before(end, IDLE_SECONDS)
-            slack = min(1.0, idle / 10)
-            request = events_request(execution_id, AFTER_ALL)
             try:
-                with closing(self._transport.connection(request, idle_seconds=idle + 0.001)) as events:
+                with closing(self._transport.connection(request, end=end)) as events:
                     for _ in events:
-                        # The silence that a connection bears cannot be changed: another one bears less of it.
-                        if before(end, IDLE_SECONDS) < idle - slack:
-                            break
-                    else:
-                        return
+                        pass
+                return
+            except StreamCut:
+                if before(end, 1) == 0:
+                    return
             except Unavailable as error:
                 if error.code != "too_many_streams":
                     raise
                 sync_sleep(before(end, NO_SLOT_PAUSE))
-                return
-            except ConnectionFailed:
-                if end is None or time.monotonic() < end:
-                    raise
-            if end is not None and time.monotonic() >= end:
                 return
 
 
