@@ -14,16 +14,6 @@ NAMES = CLIENTS / "operations.txt"
 
 WORKER_TAG = "worker protocol"
 """Operations with this tag are of `longhaul.worker`, and need no entry."""
-HEADERS = {
-    "Idempotency-Key": "idempotency_key",
-    "Prefer": "wait_seconds",
-    "If-Match": "if_match",
-    "Last-Event-ID": "last_event_id",
-    "Longhaul-Run": "run",
-    "Longhaul-Attempt": "attempt",
-    "Longhaul-Step": "step",
-    "X-Request-Id": "request_id",
-}
 HEADER_TEXTS = {
     "idempotency_key": "Makes the request once, however often it is sent; a random one when absent.",
     "wait_seconds": "Seconds to hold the answer until the execution ends, at most 60.",
@@ -88,6 +78,7 @@ class Document:
         content = json.loads(document.read_text())
         self.schemas: dict[str, dict[str, Any]] = content["components"]["schemas"]
         self.operations = self._operations(content["paths"], read_names(names))
+        self._leave_out_worker_schemas(content["paths"])
 
     def resolve(self, schema: dict[str, Any]) -> dict[str, Any]:
         """The schema itself, or the one that it refers to."""
@@ -102,8 +93,8 @@ class Document:
         while waiting:
             part = waiting.pop()
             if isinstance(part, dict):
-                name = part["$ref"].rsplit("/", 1)[1] if "$ref" in part else None
-                if name and name not in found:
+                _, is_schema, name = str(part.get("$ref", "")).partition("#/components/schemas/")
+                if is_schema and name not in found:
                     found.add(name)
                     waiting.append(self.schemas[name])
                 waiting.extend(part.values())
@@ -119,6 +110,13 @@ class Document:
         """Names of the schemas of answers: those that no request has too."""
         answers = self.below([operation.answer for operation in self.operations if operation.answer])
         return answers | (self.schemas.keys() - self.requested())
+
+    def _leave_out_worker_schemas(self, paths: dict[str, Any]) -> None:
+        methods = [described for path in paths.values() for described in path.values()]
+        of_workers = [described for described in methods if WORKER_TAG in described.get("tags", [])]
+        others = [described for described in methods if WORKER_TAG not in described.get("tags", [])]
+        for name in self.below(of_workers) - self.below(others):
+            del self.schemas[name]
 
     def _operations(self, paths: dict[str, Any], names: dict[str, tuple[str, str]]) -> list[Operation]:
         found = []
@@ -144,7 +142,8 @@ class Document:
 
     def _operation(self, method: str, note: str, http: str, path: str, described: dict[str, Any]) -> Operation:
         namespace, _, name = method.partition(".")
-        parameters = described.get("parameters", [])
+        # Some operations list a header twice.
+        parameters = list({(given["in"], given["name"]): given for given in described.get("parameters", [])}.values())
         text = described["summary"]
         if more := described.get("description"):
             text += "\n\n" + more
@@ -157,7 +156,7 @@ class Document:
             text=text,
             in_path=[path_parameter(path, given) for given in parameters if given["in"] == "path"],
             in_query=[parameter(given, given["name"]) for given in parameters if given["in"] == "query"],
-            in_header=[parameter(given, HEADERS[given["name"]]) for given in parameters if given["in"] == "header"],
+            in_header=[parameter(given, header_name(given["name"])) for given in parameters if given["in"] == "header"],
             is_by_hand=note == "hand",
             is_once=note == "once",
             is_internal=path.startswith("/v1/internal/"),
@@ -231,6 +230,13 @@ def read_names(names: Path) -> dict[str, tuple[str, str]]:
 def parameter(given: dict[str, Any], name: str) -> Parameter:
     text = HEADER_TEXTS.get(name, given.get("description", ""))
     return Parameter(given["name"], name, given["schema"], given.get("required", False), text)
+
+
+def header_name(wire: str) -> str:
+    """Name of a header's parameter: `Longhaul-Run` is `run`."""
+    if wire == "Prefer":
+        return "wait_seconds"
+    return re.sub("^(longhaul|x)-", "", wire.lower()).replace("-", "_")
 
 
 def path_parameter(path: str, given: dict[str, Any]) -> Parameter:
