@@ -322,7 +322,7 @@ def resources_file(document: Document) -> str:
         + '"""The operations of the API."""\n\nfrom __future__ import annotations\n\n'
         + "from collections.abc import AsyncIterator, Mapping, Sequence\nfrom datetime import datetime\n"
         + "from typing import Any\n\nfrom .. import params\nfrom .. import types as t\n"
-        + "from .._request import Request, in_path, new_key\nfrom .._sse import ServerSentEvent\n"
+        + "from .._request import Request, in_path, new_key\nfrom ..event_stream import ServerSentEvent\n"
         + "from .pages import AsyncPages\n"
         + "from .streams import AsyncExecutionStreams, AsyncResource, AsyncSessionStreams\n"
         + "from .transport import AsyncTransport\n\n\n"

@@ -187,6 +187,21 @@ def answer_goes_back_as_a_request(new: New) -> None:
     assert put.version == client.agents.get("mail-sorter").version
 
 
+def any_request_may_be_sent(new: New) -> None:
+    client = new()
+    assert client.request("GET", "/v1/executions", params={"limit": 1})["executions"] is not None
+    body = {"definition": "mail-triage", "input": MAIL}
+    made = client.request("POST", "/v1/executions", json=body)
+    assert client.wait(made["id"], timeout=30).status == "FINISHED"
+    raised(longhaul.NotFound, client.request, "DELETE", f"/v1/files/{NOWHERE}")
+    for wrong in ("v1/executions", "//127.0.0.1/v1", "https://127.0.0.1/v1"):
+        try:
+            client.request("GET", wrong)
+        except ValueError:
+            continue
+        raise AssertionError(f"{wrong} was sent")
+
+
 def reads_of_an_installation_work(new: New) -> None:
     client = new()
     assert client.server.health() and client.server.readiness().ready and isinstance(client.server.metrics(), str)
@@ -213,5 +228,6 @@ TESTS = [
     file_comes_back,
     schedule_is_kept,
     answer_goes_back_as_a_request,
+    any_request_may_be_sent,
     reads_of_an_installation_work,
 ]

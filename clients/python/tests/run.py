@@ -16,7 +16,7 @@ from proxy import Cut, Drip, Proxy
 from support import MAIL, NOWHERE, REFUSED_MAIL, URL, New, answer, blocking_client, finished, later, raised, refusal
 
 import longhaul
-from longhaul._sse import EventDecoder, execution_event
+from longhaul.event_stream import EventDecoder, execution_event
 
 
 def submit_and_wait(new: New) -> None:

@@ -22,6 +22,12 @@ export interface ClientOptions {
 /** Fields of a submit; exactly one of `definition` and `agent`. */
 export type SubmitRequest = Omit<SubmitBody, "idempotency_key">;
 
+export interface AnyRequestOptions extends RequestOptions {
+  readonly query?: Readonly<Record<string, string | number | boolean | undefined>> | undefined;
+  /** JSON. */
+  readonly body?: unknown;
+}
+
 /**
  * A client of the API.
  *
@@ -29,6 +35,8 @@ export type SubmitRequest = Omit<SubmitBody, "idempotency_key">;
  * ones are methods of the client itself.
  */
 export class Client extends Resources {
+  readonly #transport: Transport;
+
   constructor(options: ClientOptions = {}) {
     const url = options.url ?? variable("LONGHAUL_URL");
     const apiKey = options.apiKey ?? variable("LONGHAUL_API_KEY");
@@ -37,7 +45,22 @@ export class Client extends Resources {
     }
     if (!/^https?:\/\//.test(url)) throw new TypeError(`the address "${url}" does not begin with http:// or https://`);
     const { timeoutMs = 30_000, retry = {}, fetch = globalThis.fetch } = options;
-    super(new Transport(url.replace(/\/+$/, ""), apiKey, timeoutMs, retry, (target, init) => fetch(target, init)));
+    const address = url.replace(/\/+$/, "");
+    const transport = new Transport(address, apiKey, timeoutMs, retry, (target, init) => fetch(target, init));
+    super(transport);
+    this.#transport = transport;
+  }
+
+  /**
+   * Sends a request that has no method here, such as one of a newer API, and resolves to the JSON of its answer.
+   *
+   * Repeats it as the other methods do, a POST with an idempotency key; undefined for an answer without a body.
+   */
+  request(method: string, path: string, options: AnyRequestOptions = {}): Promise<unknown> {
+    if (!/^\/(?!\/)/.test(path)) throw new TypeError(`"${path}" is not a path of the API, such as /v1/executions`);
+    const { query = {}, body } = options;
+    const key = method === "POST" ? { key: crypto.randomUUID() } : {};
+    return this.#transport.json<unknown>({ method, path, options, query, body, ...key });
   }
 
   /** As `executions.submit`. */

@@ -1,7 +1,7 @@
 /** Client of Longhaul, a durable executor for LLM agents. */
 
 export { Client } from "./client.js";
-export type { ClientOptions, SubmitRequest } from "./client.js";
+export type { AnyRequestOptions, ClientOptions, SubmitRequest } from "./client.js";
 export {
   ApiError,
   AuthenticationFailed,

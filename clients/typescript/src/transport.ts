@@ -178,6 +178,7 @@ export class Transport {
 
   async #json<T>(request: ApiRequest, response: Response): Promise<T> {
     const text = await response.text();
+    if (response.status === 204) return undefined as T;
     try {
       return JSON.parse(text) as T;
     } catch {

@@ -158,6 +158,17 @@ async function answerGoesBackAsARequest() {
   equal((await client.agents.put("mail-sorter", spec)).version, version);
 }
 
+async function anyRequestMayBeSent() {
+  const listed = (await client.request("GET", "/v1/executions", { query: { limit: 1 } })) as { executions: unknown };
+  ok(Array.isArray(listed.executions));
+  const { id } = (await client.request("POST", "/v1/executions", { body: triage })) as { id: string };
+  equal((await client.wait(id, { timeoutMs: 30_000 })).status, "FINISHED");
+  await thrown(longhaul.NotFound, client.request("DELETE", `/v1/files/${nowhere}`));
+  for (const wrong of ["v1/executions", "//127.0.0.1/v1", "https://127.0.0.1/v1"]) {
+    await thrown(TypeError, () => client.request("GET", wrong));
+  }
+}
+
 async function readsOfAnInstallationWork() {
   ok(await client.server.health());
   ok((await client.server.readiness()).ready);
@@ -182,5 +193,6 @@ export const TESTS = [
   fileComesBack,
   scheduleIsKept,
   answerGoesBackAsARequest,
+  anyRequestMayBeSent,
   readsOfAnInstallationWork,
 ];

@@ -5,14 +5,12 @@
 """
 
 from . import params, types
-from ._async.client import AsyncClient
 from ._async.pages import AsyncPages
 from ._async.streams import AsyncChat
-from ._request import Page, RetryPolicy
-from ._sse import ChatEvent, Event, ServerSentEvent
-from ._sync.client import Client
+from ._request import Page
 from ._sync.pages import Pages
 from ._sync.streams import Chat
+from .client import AsyncClient, Client, SubmitRequest
 from .errors import (
     ApiError,
     AuthenticationFailed,
@@ -33,6 +31,8 @@ from .errors import (
     Violation,
     WaitTimedOut,
 )
+from .event_stream import ChatEvent, Event, ServerSentEvent
+from .retry import RetryPolicy
 from .types import Execution
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "Refusal",
     "RetryPolicy",
     "ServerSentEvent",
+    "SubmitRequest",
     "Unavailable",
     "UnexpectedAnswer",
     "Violation",

@@ -94,7 +94,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 @cache
 def _reader(kind: Any) -> Reader:
     origin = get_origin(kind)
-    if kind is Any:
+    if kind in (Any, object):
         return lambda value: value
     if origin in (Union, types.UnionType):
         return _union(get_args(kind))

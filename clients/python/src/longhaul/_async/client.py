@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from typing_extensions import Self, Unpack
 
 from .. import params
-from .._request import RetryPolicy, address
-from .._sse import Event
+from .._request import Request, address, new_key
+from ..event_stream import Event
+from ..retry import RetryPolicy
 from ..types import Execution
 from .resources import AsyncResources
 from .transport import AsyncTransport
@@ -70,6 +72,20 @@ class AsyncClient(AsyncResources):
     ) -> Execution:
         """As `executions.wait`."""
         return await self.executions.wait(execution_id, timeout=timeout, raise_on_failure=raise_on_failure)
+
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, json: Any = None
+    ) -> Any:
+        """Sends a request that has no method here, such as one of a newer API, and returns the JSON of its answer.
+
+        Repeats it as the other methods do, a POST with an idempotency key; None for an answer without a body.
+        """
+        if not path.startswith("/") or path.startswith("//"):
+            raise ValueError(f"{path!r} is not a path of the API, such as /v1/executions")
+        headers = {"Idempotency-Key": new_key(None)} if method == "POST" else {}
+        request = Request(method, path, params or {}, headers=headers, body=json)
+        response = await self._transport.send(request)
+        return self._transport.read(request, response, object) if response.content else None
 
     def events(self, execution_id: str, *, after: int = 0) -> AsyncIterator[Event]:
         """As `executions.events`."""

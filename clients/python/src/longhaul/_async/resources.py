@@ -10,7 +10,7 @@ from typing import Any
 from .. import params
 from .. import types as t
 from .._request import Request, in_path, new_key
-from .._sse import ServerSentEvent
+from ..event_stream import ServerSentEvent
 from .pages import AsyncPages
 from .streams import AsyncExecutionStreams, AsyncResource, AsyncSessionStreams
 from .transport import AsyncTransport

@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 import httpx
 
 from .._model import decode
-from .._request import IDLE_SECONDS, Request, RetryPolicy, StreamCut, before, connection_failed, until_next_try
+from .._request import IDLE_SECONDS, Request, StreamCut, connection_failed
 from .._sleep import async_sleep
-from .._sse import EventDecoder, ServerSentEvent
 from ..errors import ConnectionFailed, LonghaulError, NoServer, RateLimited, Unavailable, UnexpectedAnswer, api_error
+from ..event_stream import EventDecoder, ServerSentEvent
+from ..retry import RetryPolicy, before, until_next_try
 
 T = TypeVar("T")
 
@@ -42,11 +43,11 @@ class AsyncTransport:
 
     async def call(self, request: Request, answer: type[T]) -> T:
         """The answer as an object."""
-        return self._read(request, await self.send(request), answer)
+        return self.read(request, await self.send(request), answer)
 
     async def call_once(self, request: Request, answer: type[T]) -> T:
         """As `call`, in one try."""
-        return self._read(request, await self._send_once(request.arguments(self.timeout)), answer)
+        return self.read(request, await self._send_once(request.arguments(self.timeout)), answer)
 
     async def call_text(self, request: Request) -> str:
         return (await self.send(request)).text
@@ -141,7 +142,8 @@ class AsyncTransport:
             return response
         raise api_error(response)
 
-    def _read(self, request: Request, response: httpx.Response, answer: type[T]) -> T:
+    def read(self, request: Request, response: httpx.Response, answer: type[T]) -> T:
+        """The body of an answer as an object."""
         try:
             body = response.json()
         except (ValueError, RecursionError):

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from .. import params
-from .._request import Request, StreamCut, before, in_path, new_key, wait_pause
+from .._request import Request, StreamCut, in_path, new_key
 from .._sleep import sync_sleep
-from .._sse import ChatEvent, Event, chat_event, execution_event
 from ..errors import ConnectionFailed, LonghaulError, NoServer, NotFound, Unavailable, WaitTimedOut, execution_failed
+from ..event_stream import ChatEvent, Event, chat_event, execution_event
+from ..retry import before, wait_pause
 from ..types import Execution
 from .transport import PASSING, Transport
 
