@@ -9,7 +9,7 @@ to=$(cd "$to" && pwd)
 rm -rf "$to"/longhaul-* "$to/build"
 mkdir "$to/build"
 
-python3 clients/generate --check
+python3 -B clients/generate --check
 # The tools write beside the sources, so they work on a copy.
 for package in python typescript; do
     cp -R "clients/$package" "$to/build/$package"

@@ -26,12 +26,15 @@ class Answer:
 
 @dataclass
 class Drip:
-    """Events are answered with a stream that has a comment every 50 ms and no event, for 10 s at most."""
+    """Events are answered with a stream that has a comment every 50 ms and no event, and that is cut in the end."""
+
+    count: int = 200
+    """Comments."""
 
 
 Fault = Cut | Answer | Drip
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 class Proxy:
@@ -90,8 +93,8 @@ class Proxy:
         if isinstance(fault, Drip) and b"/events " in request:
             with contextlib.suppress(OSError):
                 client.sendall(HEAD)
-                for _ in range(200):
-                    client.sendall(b":\n\n")
+                for _ in range(fault.count):
+                    client.sendall(b"3\r\n:\n\n\r\n")
                     time.sleep(0.05)
             _close(client)
             return

@@ -10,6 +10,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from typing import Any
+from unittest.mock import patch
 
 import operations
 from proxy import Cut, Drip, Proxy
@@ -157,6 +158,16 @@ def wait_goes_on_after_lost_connections(new: New) -> None:
         waiting.result()
 
 
+def wait_bears_a_cut_after_a_long_silence(new: New) -> None:
+    client = new()
+    execution_id = finished(client)
+    proxy = Proxy(URL, Drip(count=10))
+    # The stream lives longer than a server may be away.
+    with patch("longhaul._sync.streams.PATIENCE", 0.2), patch("longhaul._async.streams.PATIENCE", 0.2):
+        assert new(proxy.url).wait(execution_id, timeout=30).status == "FINISHED"
+    assert len(proxy.requests) == 2, proxy.lines
+
+
 def wait_needs_no_stream(new: New) -> None:
     client = new()
     body = '{"status": 503, "code": "too_many_streams", "detail": "no place for another stream"}'
@@ -251,6 +262,7 @@ TESTS = [
     wait_ends_after_its_timeout,
     wait_makes_two_requests,
     wait_goes_on_after_lost_connections,
+    wait_bears_a_cut_after_a_long_silence,
     wait_needs_no_stream,
     absent_server_is_named,
     odd_answers_are_named,

@@ -108,8 +108,9 @@ export class ExecutionStreams extends Resource {
     for (let failed = 0; ; ) {
       const begun = performance.now();
       let failure: LonghaulError | undefined;
+      const opened: Opened = {};
       try {
-        await this.#untilOver(id, end, signal);
+        await this.#untilOver(eventsRequest(id, AFTER_ALL, signal), end, opened);
         execution = await this.transport.jsonOnce<Execution>({ method: "GET", path, options: { signal } });
         answered = performance.now();
         if (execution?.status === undefined) throw new UnexpectedAnswer(`the answer of ${path} is no execution`);
@@ -117,6 +118,7 @@ export class ExecutionStreams extends Resource {
         if (execution.status === "FINISHED" || execution.status === "FAILED") return execution;
       } catch (error) {
         failure = passing(error, signal);
+        if (opened.status !== undefined) answered = performance.now();
         const isWrongAddress = failure instanceof NoServer && !this.transport.isKnown;
         if (isWrongAddress || performance.now() - answered > PATIENCE_MS) throw failure;
       }
@@ -128,13 +130,15 @@ export class ExecutionStreams extends Resource {
   }
 
   /** Resolves when the event stream has ended, or at `end`. */
-  async #untilOver(id: string, end: number, signal: AbortSignal | undefined): Promise<void> {
+  async #untilOver(request: ApiRequest, end: number, opened: Opened): Promise<void> {
+    const signal = request.options?.signal;
     // A timer holds at most 2^31 milliseconds.
     const left = Math.min(Math.max(0, end - performance.now()), 2 ** 31 - 1);
     const limit = AbortSignal.timeout(Math.ceil(left));
     const both = signal ? AbortSignal.any([signal, limit]) : limit;
     try {
-      for await (const _ of this.transport.connection(eventsRequest(id, AFTER_ALL, both))) continue;
+      const events = this.transport.connection({ ...request, options: { signal: both } }, opened);
+      for await (const _ of events) continue;
     } catch (error) {
       signal?.throwIfAborted();
       if (limit.aborted) return;

@@ -1,4 +1,4 @@
-/** What the tests share. */
+/** Shared parts of the tests. */
 
 import * as longhaul from "longhaul";
 

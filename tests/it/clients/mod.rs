@@ -66,7 +66,7 @@ fn root() -> &'static Path {
 /// Every operation of docs/openapi.json has a method in both packages, and their generated files are up to date.
 #[tokio::test(flavor = "multi_thread")]
 async fn generated_clients_match_the_document() {
-    done(Command::new("python3").args(["clients/generate", "--check"]).current_dir(root())).await;
+    done(Command::new("python3").args(["-B", "clients/generate", "--check"]).current_dir(root())).await;
 }
 
 /// Copies a package into the build's directory, where its tools may write.

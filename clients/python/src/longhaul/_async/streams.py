@@ -77,8 +77,9 @@ class AsyncExecutionStreams(AsyncResource):
         while True:
             begun = time.monotonic()
             failure: LonghaulError | None = None
+            opened: dict[str, str] = {}
             try:
-                await self._until_over(execution_id, end)
+                await self._until_over(execution_id, end, opened)
                 request = Request("GET", f"/v1/executions/{in_path(execution_id)}")
                 execution = await self._transport.call_once(request, Execution)
                 answered = time.monotonic()
@@ -88,6 +89,8 @@ class AsyncExecutionStreams(AsyncResource):
                     return execution
             except PASSING as error:
                 failure = error
+                if opened:
+                    answered = time.monotonic()
                 is_wrong_address = isinstance(error, NoServer) and not self._transport.is_known
                 if is_wrong_address or time.monotonic() - answered > PATIENCE:
                     raise
@@ -97,12 +100,12 @@ class AsyncExecutionStreams(AsyncResource):
             failed = 0 if failure is None and time.monotonic() - begun > 1 else failed + 1
             await async_sleep(before(end, wait_pause(failed, failure)))
 
-    async def _until_over(self, execution_id: str, end: float | None) -> None:
+    async def _until_over(self, execution_id: str, end: float | None, opened: dict[str, str]) -> None:
         """Returns when the event stream has ended, or at `end`."""
         request = events_request(execution_id, AFTER_ALL)
         while True:
             try:
-                async with aclosing(self._transport.connection(request, end=end)) as events:
+                async with aclosing(self._transport.connection(request, opened, end)) as events:
                     async for _ in events:
                         pass
                 return

@@ -78,8 +78,9 @@ class ExecutionStreams(Resource):
         while True:
             begun = time.monotonic()
             failure: LonghaulError | None = None
+            opened: dict[str, str] = {}
             try:
-                self._until_over(execution_id, end)
+                self._until_over(execution_id, end, opened)
                 request = Request("GET", f"/v1/executions/{in_path(execution_id)}")
                 execution = self._transport.call_once(request, Execution)
                 answered = time.monotonic()
@@ -89,6 +90,8 @@ class ExecutionStreams(Resource):
                     return execution
             except PASSING as error:
                 failure = error
+                if opened:
+                    answered = time.monotonic()
                 is_wrong_address = isinstance(error, NoServer) and not self._transport.is_known
                 if is_wrong_address or time.monotonic() - answered > PATIENCE:
                     raise
@@ -98,12 +101,12 @@ class ExecutionStreams(Resource):
             failed = 0 if failure is None and time.monotonic() - begun > 1 else failed + 1
             sync_sleep(before(end, wait_pause(failed, failure)))
 
-    def _until_over(self, execution_id: str, end: float | None) -> None:
+    def _until_over(self, execution_id: str, end: float | None, opened: dict[str, str]) -> None:
         """Returns when the event stream has ended, or at `end`."""
         request = events_request(execution_id, AFTER_ALL)
         while True:
             try:
-                with closing(self._transport.connection(request, end=end)) as events:
+                with closing(self._transport.connection(request, opened, end)) as events:
                     for _ in events:
                         pass
                 return
