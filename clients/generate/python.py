@@ -22,6 +22,7 @@ SYNC_NAMES = [
     (r"\b__a(iter|enter|exit)__\b", r"__\1__"),
     (r"\bAsyncGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
     (r"\b(aiter_bytes|aread|aclose|aclosing)\b", lambda found: found[1][1:]),
+    (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"A client for asyncio\.", "A client for code without an event loop. May be shared between threads."),
 ]

@@ -18,8 +18,10 @@ from .errors import ConnectionFailed, LonghaulError, NoServer, UnexpectedAnswer
 
 T = TypeVar("T")
 
+KEEP_ALIVE_SECONDS = 15.0
+"""Silence after which the server sends a comment on an event stream."""
 IDLE_SECONDS = 45.0
-"""Maximum silence of an event stream: the server sends a comment every 15 seconds."""
+"""Maximum silence of an event stream."""
 
 
 class StreamCut(Exception):

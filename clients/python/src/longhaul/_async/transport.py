@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
-from typing import Any, TypeVar
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
 
 import httpx
 
 from .._model import decode
-from .._request import IDLE_SECONDS, Request, StreamCut, connection_failed
+from .._request import IDLE_SECONDS, KEEP_ALIVE_SECONDS, Request, StreamCut, connection_failed
 from .._sleep import async_sleep
 from ..errors import ConnectionFailed, LonghaulError, NoServer, RateLimited, Unavailable, UnexpectedAnswer, api_error
 from ..event_stream import EventDecoder, ServerSentEvent
@@ -17,6 +18,8 @@ from ..retry import RetryPolicy, before, until_next_try
 
 T = TypeVar("T")
 
+MOST_IDLE = 20
+"""Connections that are kept for later requests."""
 PASSING = (ConnectionFailed, RateLimited, Unavailable)
 """Errors after which a request may be sent again."""
 
@@ -30,16 +33,34 @@ class AsyncTransport:
         self.retry = retry
         self.is_known = False
         """True if the address has answered."""
-        self._http = httpx.AsyncClient(
-            base_url=url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=timeout,
-            # Each wait and each stream holds a connection.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-        )
+        self._headers = {"Authorization": f"Bearer {api_key}"}
+        self._certificates = httpx.create_ssl_context()
+        self._idle: deque[httpx.AsyncClient] = deque()
+        self._is_closed = False
 
     async def close(self) -> None:
-        await self._http.aclose()
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    # The time that httpx takes for a request grows with the square of the connections in its pool, and each wait holds
+    # one. So each of its clients has one connection, and the clients are the pool.
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[httpx.AsyncClient]:
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+            client = httpx.AsyncClient(
+                base_url=self.url, headers=self._headers, timeout=self.timeout, verify=self._certificates, limits=limits
+            )
+        try:
+            yield client
+        finally:
+            if self._is_closed or len(self._idle) >= MOST_IDLE:
+                await client.aclose()
+            else:
+                self._idle.append(client)
 
     async def call(self, request: Request, answer: type[T]) -> T:
         """The answer as an object."""
@@ -47,7 +68,7 @@ class AsyncTransport:
 
     async def call_once(self, request: Request, answer: type[T]) -> T:
         """As `call`, in one try."""
-        return self.read(request, await self._send_once(request.arguments(self.timeout)), answer)
+        return self.read(request, await self._send_once(request), answer)
 
     async def call_text(self, request: Request) -> str:
         return (await self.send(request)).text
@@ -60,11 +81,10 @@ class AsyncTransport:
 
     async def send(self, request: Request) -> httpx.Response:
         """Sends the request until it is answered."""
-        arguments = request.arguments(self.timeout)
         failed = 0
         while True:
             try:
-                return await self._send_once(arguments)
+                return await self._send_once(request)
             except PASSING as error:
                 if request.is_once and not isinstance(error, (NoServer, RateLimited)):
                     raise
@@ -107,7 +127,7 @@ class AsyncTransport:
         arguments["headers"]["Accept"] = "text/event-stream"
         arguments["timeout"] = httpx.Timeout(self.timeout, read=max(idle, 0.001))
         try:
-            async with self._http.stream(**arguments) as response:
+            async with self._connection() as client, client.stream(**arguments) as response:
                 self.is_known = True
                 if not response.is_success:
                     await response.aread()
@@ -125,16 +145,18 @@ class AsyncTransport:
                     for event in decoder.feed(chunk):
                         yield event
                     # The silence that a connection bears cannot be changed later: another one bears less of it.
-                    if before(end, IDLE_SECONDS) < idle - slack:
+                    if before(end, IDLE_SECONDS) < min(idle - slack, KEEP_ALIVE_SECONDS):
                         raise StreamCut
         except httpx.ReadTimeout as error:
             raise (StreamCut() if before(end, 1) == 0 else connection_failed(error, self.url)) from error
         except httpx.HTTPError as error:
             raise connection_failed(error, self.url) from error
 
-    async def _send_once(self, arguments: dict[str, Any]) -> httpx.Response:
+    async def _send_once(self, request: Request) -> httpx.Response:
+        arguments = request.arguments(self.timeout)
         try:
-            response = await self._http.request(**arguments)
+            async with self._connection() as client:
+                response = await client.request(**arguments)
         except httpx.HTTPError as error:
             raise connection_failed(error, self.url) from error
         self.is_known = True

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import closing
-from typing import Any, TypeVar
+from contextlib import closing, contextmanager
+from typing import TypeVar
 
 import httpx
 
 from .._model import decode
-from .._request import IDLE_SECONDS, Request, StreamCut, connection_failed
+from .._request import IDLE_SECONDS, KEEP_ALIVE_SECONDS, Request, StreamCut, connection_failed
 from .._sleep import sync_sleep
 from ..errors import ConnectionFailed, LonghaulError, NoServer, RateLimited, Unavailable, UnexpectedAnswer, api_error
 from ..event_stream import EventDecoder, ServerSentEvent
@@ -18,6 +19,8 @@ from ..retry import RetryPolicy, before, until_next_try
 
 T = TypeVar("T")
 
+MOST_IDLE = 20
+"""Connections that are kept for later requests."""
 PASSING = (ConnectionFailed, RateLimited, Unavailable)
 """Errors after which a request may be sent again."""
 
@@ -31,16 +34,34 @@ class Transport:
         self.retry = retry
         self.is_known = False
         """True if the address has answered."""
-        self._http = httpx.Client(
-            base_url=url,
-            headers={"Authorization": f"Bearer {api_key}"},
-            timeout=timeout,
-            # Each wait and each stream holds a connection.
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-        )
+        self._headers = {"Authorization": f"Bearer {api_key}"}
+        self._certificates = httpx.create_ssl_context()
+        self._idle: deque[httpx.Client] = deque()
+        self._is_closed = False
 
     def close(self) -> None:
-        self._http.close()
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    # The time that httpx takes for a request grows with the square of the connections in its pool, and each wait holds
+    # one. So each of its clients has one connection, and the clients are the pool.
+    @contextmanager
+    def _connection(self) -> Iterator[httpx.Client]:
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            limits = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+            client = httpx.Client(
+                base_url=self.url, headers=self._headers, timeout=self.timeout, verify=self._certificates, limits=limits
+            )
+        try:
+            yield client
+        finally:
+            if self._is_closed or len(self._idle) >= MOST_IDLE:
+                client.close()
+            else:
+                self._idle.append(client)
 
     def call(self, request: Request, answer: type[T]) -> T:
         """The answer as an object."""
@@ -48,7 +69,7 @@ class Transport:
 
     def call_once(self, request: Request, answer: type[T]) -> T:
         """As `call`, in one try."""
-        return self.read(request, self._send_once(request.arguments(self.timeout)), answer)
+        return self.read(request, self._send_once(request), answer)
 
     def call_text(self, request: Request) -> str:
         return (self.send(request)).text
@@ -61,11 +82,10 @@ class Transport:
 
     def send(self, request: Request) -> httpx.Response:
         """Sends the request until it is answered."""
-        arguments = request.arguments(self.timeout)
         failed = 0
         while True:
             try:
-                return self._send_once(arguments)
+                return self._send_once(request)
             except PASSING as error:
                 if request.is_once and not isinstance(error, (NoServer, RateLimited)):
                     raise
@@ -108,7 +128,7 @@ class Transport:
         arguments["headers"]["Accept"] = "text/event-stream"
         arguments["timeout"] = httpx.Timeout(self.timeout, read=max(idle, 0.001))
         try:
-            with self._http.stream(**arguments) as response:
+            with self._connection() as client, client.stream(**arguments) as response:
                 self.is_known = True
                 if not response.is_success:
                     response.read()
@@ -126,16 +146,18 @@ class Transport:
                     for event in decoder.feed(chunk):
                         yield event
                     # The silence that a connection bears cannot be changed later: another one bears less of it.
-                    if before(end, IDLE_SECONDS) < idle - slack:
+                    if before(end, IDLE_SECONDS) < min(idle - slack, KEEP_ALIVE_SECONDS):
                         raise StreamCut
         except httpx.ReadTimeout as error:
             raise (StreamCut() if before(end, 1) == 0 else connection_failed(error, self.url)) from error
         except httpx.HTTPError as error:
             raise connection_failed(error, self.url) from error
 
-    def _send_once(self, arguments: dict[str, Any]) -> httpx.Response:
+    def _send_once(self, request: Request) -> httpx.Response:
+        arguments = request.arguments(self.timeout)
         try:
-            response = self._http.request(**arguments)
+            with self._connection() as client:
+                response = client.request(**arguments)
         except httpx.HTTPError as error:
             raise connection_failed(error, self.url) from error
         self.is_known = True
