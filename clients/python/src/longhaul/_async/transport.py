@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -36,6 +37,7 @@ class AsyncTransport:
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._certificates = httpx.create_ssl_context()
         self._idle: deque[httpx.AsyncClient] = deque()
+        self._process = os.getpid()
         self._is_closed = False
 
     async def close(self) -> None:
@@ -47,6 +49,9 @@ class AsyncTransport:
     # one. So each of its clients has one connection, and the clients are the pool.
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[httpx.AsyncClient]:
+        if self._process != os.getpid():
+            # The connections of the process that forked this one are not its own.
+            self._idle, self._process = deque(), os.getpid()
         try:
             client = self._idle.pop()
         except IndexError:

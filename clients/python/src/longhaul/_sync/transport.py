@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
@@ -37,6 +38,7 @@ class Transport:
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._certificates = httpx.create_ssl_context()
         self._idle: deque[httpx.Client] = deque()
+        self._process = os.getpid()
         self._is_closed = False
 
     def close(self) -> None:
@@ -48,6 +50,9 @@ class Transport:
     # one. So each of its clients has one connection, and the clients are the pool.
     @contextmanager
     def _connection(self) -> Iterator[httpx.Client]:
+        if self._process != os.getpid():
+            # The connections of the process that forked this one are not its own.
+            self._idle, self._process = deque(), os.getpid()
         try:
             client = self._idle.pop()
         except IndexError:
