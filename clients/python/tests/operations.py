@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import re
+import urllib.request
 import uuid
 from typing import Any
 
 from proxy import Cut, Proxy
-from support import MAIL, NOWHERE, URL, New, finished, later, raised
+from support import MAIL, NOWHERE, URL, New, answer, finished, later, raised
 
 import longhaul
 
@@ -216,7 +220,43 @@ def reads_of_an_installation_work(new: New) -> None:
     raised(longhaul.NotFound, client.projects.get, NOWHERE)
 
 
+def every_operation_is_sent(new: New) -> None:
+    with urllib.request.urlopen(f"{URL}/openapi.json", timeout=30) as document:
+        paths = json.load(document)["paths"]
+    expected = {
+        (http.upper(), re.sub(r"\{\w+\}", "x", path.replace("{version}", "1")))
+        for path, methods in paths.items()
+        for http, operation in methods.items()
+        # The first are those of `longhaul.worker`, the second is a WebSocket.
+        if "worker protocol" not in operation["tags"] and operation["operationId"] != "connectResponses"
+    }
+    proxy = Proxy(URL, *[answer("404 Not Found")] * 2 * len(expected))
+    client = new(proxy.url)
+    for namespace, operations in vars(longhaul.Client()).items():
+        if namespace.startswith("_"):
+            continue
+        for name, method in inspect.getmembers(operations, inspect.ismethod):
+            if not name.startswith("_") and name != "wait":
+                error = raised(longhaul.NotFound, call, getattr(getattr(client, namespace), name), method)
+                assert error.status == 404, (namespace, name)
+    sent = {tuple(line.partition("?")[0].split(" ")) for line in proxy.lines}
+    assert sent == expected, sent ^ expected
+
+
+def call(method: Any, described: Any) -> Any:
+    """Calls a method with some value for each parameter that it needs, to its first item if it is a list or stream."""
+    values: dict[str, Any] = {"version": 1, "body": {}}
+    needed = {
+        name: b"x" if parameter.annotation == "bytes" else values.get(name, "x")
+        for name, parameter in inspect.signature(described).parameters.items()
+        if parameter.default is parameter.empty
+    }
+    result = method(**needed)
+    return next(iter(result)) if hasattr(result, "__iter__") else result
+
+
 TESTS = [
+    every_operation_is_sent,
     list_goes_over_all_pages,
     batch_has_a_verdict_for_each_item,
     approval_is_decided,

@@ -6,7 +6,7 @@ import { randomUUID } from "node:crypto";
 import * as longhaul from "longhaul";
 
 import { startProxy } from "./proxy.js";
-import { URL, all, client, finished, later, nowhere, thrown, triage } from "./support.js";
+import { URL, all, answer, client, finished, later, nowhere, thrown, triage } from "./support.js";
 
 // Calls the tool that its message names, and then says what the tool answered.
 const SCRIPT = `
@@ -181,7 +181,39 @@ async function readsOfAnInstallationWork() {
   await thrown(longhaul.NotFound, client.projects.get(nowhere));
 }
 
+async function everyOperationIsSent() {
+  type Described = { tags: string[]; operationId: string };
+  const document = await (await fetch(`${URL}/openapi.json`)).json();
+  const paths: Record<string, Record<string, Described>> = document.paths;
+  const expected = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods)
+      // The first are those of workers, the second is a WebSocket.
+      .filter(([, { tags, operationId }]) => !tags.includes("worker protocol") && operationId !== "connectResponses")
+      .map(([http]) => `${http.toUpperCase()} ${path.replace(/\{\w+\}/g, "x")}`),
+  );
+  const proxy = await startProxy(URL, ...Array(2 * expected.length).fill(answer("404 Not Found")));
+  for (const operations of Object.values(new longhaul.Client({ url: proxy.url }))) {
+    const own = Object.getPrototypeOf(operations);
+    for (const name of [own, Object.getPrototypeOf(own)].flatMap((kind) => Object.getOwnPropertyNames(kind))) {
+      if (name === "constructor" || name === "wait") continue;
+      await thrown(longhaul.NotFound, first(operations, name));
+    }
+  }
+  const sent = proxy.lines.map((line) => line.split("?")[0]);
+  deepEqual([...new Set(sent)].sort(), expected.sort());
+  proxy.close();
+}
+
+/** Calls a method with some text for each parameter that it needs, to its first item if it is a list or stream. */
+async function first(operations: Record<string, (...values: string[]) => unknown>, name: string): Promise<unknown> {
+  const method = operations[name] ?? (() => undefined);
+  const result = method.apply(operations, Array(method.length).fill("x"));
+  if (typeof result !== "object" || result === null || !(Symbol.asyncIterator in result)) return result;
+  return (result as AsyncIterable<unknown>)[Symbol.asyncIterator]().next();
+}
+
 export const TESTS = [
+  everyOperationIsSent,
   listGoesOverAllPages,
   batchHasAVerdictForEachItem,
   approvalIsDecided,
