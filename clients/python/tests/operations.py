@@ -186,9 +186,8 @@ def schedule_is_kept(new: New) -> None:
 
 def answer_goes_back_as_a_request(new: New) -> None:
     client = new()
-    spec = client.agents.get("mail-sorter").spec.to_dict()
-    put = client.agents.put(**spec)
-    assert put.version == client.agents.get("mail-sorter").version
+    agent = client.agents.get(desk(client))
+    assert client.agents.put(**agent.spec.to_dict()).version == agent.version
 
 
 def any_request_may_be_sent(new: New) -> None:

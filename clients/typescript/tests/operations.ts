@@ -154,8 +154,8 @@ async function scheduleIsKept() {
 }
 
 async function answerGoesBackAsARequest() {
-  const { spec, version } = await client.agents.get("mail-sorter");
-  equal((await client.agents.put("mail-sorter", spec)).version, version);
+  const { key, spec, version } = await client.agents.get(await desk());
+  equal((await client.agents.put(key, spec)).version, version);
 }
 
 async function anyRequestMayBeSent() {
