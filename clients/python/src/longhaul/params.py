@@ -1014,6 +1014,15 @@ class ShareSpec(TypedDict):
     """`view`, `fork`, `execute` or `admin`; `execute` and `admin` permit executing the agent."""
 
 
+class SignalBody(TypedDict):
+    """A signal to an execution."""
+
+    name: str
+    """Name that the execution waits for."""
+    payload: NotRequired[Any]
+    """Any JSON; null when absent."""
+
+
 class SkillSpec(TypedDict):
     """A skill as in the [Agent Skills](https://agentskills.io/specification) format: a folder with `SKILL.md`."""
 

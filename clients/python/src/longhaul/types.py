@@ -87,6 +87,9 @@ EventKind = Literal[
     "parked",
     "released",
     "woken",
+    "signal_received",
+    "log",
+    "progress",
     "budget_raised",
     "approval_requested",
     "approval_decided",
@@ -141,6 +144,7 @@ KeyScope = Literal[
     "approvals:decide",
     "definitions:read",
     "definitions:write",
+    "workers:run",
     "keys:write",
     "audit:read",
     "admin",
@@ -260,9 +264,10 @@ RunEndStatus = Literal["finished", "failed"]
 RunStatus = Literal["open", "finished", "failed", "cancelled"]
 """Status of a durable run."""
 
-Runner = Literal["declarative", "rust"]
+Runner = Literal["declarative", "rust", "remote"]
 """The place of a definition's `run()`. - `declarative`: In the record itself: any worker with its tools and validators
-can run it. - `rust`: In the code of a worker that registered it.
+can run it. - `rust`: In the code of a worker that registered it. - `remote`: In the code of a worker in another
+language, which registered it over HTTP (docs/reference/worker-protocol.md).
 """
 
 RunningTasks = Literal["finish", "cancel"]
@@ -2503,6 +2508,13 @@ class SearchResults(Model):
     """`{id, text, metadata, score, score_kind, relevance_score, relevance_kind}`, and `relevance_components` for a
     hybrid search.
     """
+
+
+class SentSignal(Model):
+    """A signal that was sent."""
+
+    seq: int
+    """Its number among the events of the execution."""
 
 
 class SentView(Model):

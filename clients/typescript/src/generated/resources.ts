@@ -320,6 +320,22 @@ export class Executions extends ExecutionStreams {
     return this.transport.json<types.Erased>(request);
   }
 
+  /**
+   * Sends a signal to an execution whose code may wait for one of that name, now or later.
+   *
+   * A signal is kept in order with others of its name, and wakes an execution that waits.
+   */
+  sendSignal(executionId: string, body: types.SignalBody, options: KeyOptions = {}): Promise<types.SentSignal> {
+    const request = {
+      method: "POST",
+      path: `/v1/executions/${inPath(executionId)}/signals`,
+      options,
+      key: options.idempotencyKey ?? crypto.randomUUID(),
+      body,
+    };
+    return this.transport.json<types.SentSignal>(request);
+  }
+
   /** Lists the files that an execution's calls left. They live as long as the execution. */
   artifacts(executionId: string, options: RequestOptions = {}): Pages<types.Artifact> {
     const request = { method: "GET", path: `/v1/executions/${inPath(executionId)}/artifacts`, options };
@@ -2273,6 +2289,10 @@ export interface CreateChatCompletionOptions extends RequestOptions {
   readonly attempt?: string | undefined;
   /** Name of the call, in place of its content */
   readonly step?: string | undefined;
+  /** Execution that a worker over HTTP holds, whose call this is */
+  readonly execution?: string | undefined;
+  /** Token of its lease */
+  readonly lease?: string | undefined;
   /** Makes the request once, however often it is sent; a random one when absent. */
   readonly idempotencyKey?: string | undefined;
 }
@@ -2284,6 +2304,10 @@ export interface CreateResponseOptions extends RequestOptions {
   readonly attempt?: string | undefined;
   /** Name of the call, in place of its content */
   readonly step?: string | undefined;
+  /** Execution that a worker over HTTP holds, whose call this is */
+  readonly execution?: string | undefined;
+  /** Token of its lease */
+  readonly lease?: string | undefined;
   /** Makes the request once, however often it is sent; a random one when absent. */
   readonly idempotencyKey?: string | undefined;
 }
@@ -2315,6 +2339,10 @@ export interface CreateWireMessageOptions extends RequestOptions {
   readonly attempt?: string | undefined;
   /** Name of the call, in place of its content */
   readonly step?: string | undefined;
+  /** Execution that a worker over HTTP holds, whose call this is */
+  readonly execution?: string | undefined;
+  /** Token of its lease */
+  readonly lease?: string | undefined;
   /** Makes the request once, however often it is sent; a random one when absent. */
   readonly idempotencyKey?: string | undefined;
 }
@@ -2326,6 +2354,10 @@ export interface RunAguiOptions extends RequestOptions {
   readonly attempt?: string | undefined;
   /** Name of the call, in place of its content */
   readonly step?: string | undefined;
+  /** Execution that a worker over HTTP holds, whose call this is */
+  readonly execution?: string | undefined;
+  /** Token of its lease */
+  readonly lease?: string | undefined;
   /** Makes the request once, however often it is sent; a random one when absent. */
   readonly idempotencyKey?: string | undefined;
 }
@@ -2362,7 +2394,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/chat/completions",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body,
     };
@@ -2382,7 +2415,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/chat/completions",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body: { ...body, stream: true },
     };
@@ -2399,7 +2433,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/responses",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body,
     };
@@ -2419,7 +2454,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/responses",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body: { ...body, stream: true },
     };
@@ -2503,7 +2539,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/messages",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body,
     };
@@ -2523,7 +2560,8 @@ export class Wires extends Resource {
       method: "POST",
       path: "/v1/messages",
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body: { ...body, stream: true },
     };
@@ -2551,7 +2589,8 @@ export class Wires extends Resource {
       method: "POST",
       path: `/v1/agui/${inPath(agent)}`,
       options,
-      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step },
+      headers: { "Longhaul-Run": options.run, "Longhaul-Attempt": options.attempt, "Longhaul-Step": options.step,
+        "Longhaul-Execution": options.execution, "Longhaul-Lease": options.lease },
       key: options.idempotencyKey ?? crypto.randomUUID(),
       body,
     };

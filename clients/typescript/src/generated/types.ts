@@ -1010,7 +1010,7 @@ export interface EventFrame {
 }
 
 /** Kind of an event of an execution. */
-export type EventKind = "submitted" | "claimed" | "retrieval" | "status" | "turn" | "text" | "text_void" | "call" | "provider_down" | "fallback" | "state_conflict" | "verdict" | "correction" | "reply_cut" | "compressed" | "journal_diverged" | "retrying" | "parked" | "released" | "woken" | "budget_raised" | "approval_requested" | "approval_decided" | "approval_expired" | "question_asked" | "question_answered" | "question_expired" | "tool_call_pending" | "tool_result_posted" | "tool_call_expired" | "child_spawned" | "child_ended" | "child_request" | "child_request_decided" | "lease_lost" | "cancel_requested" | "finished" | "failed";
+export type EventKind = "submitted" | "claimed" | "retrieval" | "status" | "turn" | "text" | "text_void" | "call" | "provider_down" | "fallback" | "state_conflict" | "verdict" | "correction" | "reply_cut" | "compressed" | "journal_diverged" | "retrying" | "parked" | "released" | "woken" | "signal_received" | "log" | "progress" | "budget_raised" | "approval_requested" | "approval_decided" | "approval_expired" | "question_asked" | "question_answered" | "question_expired" | "tool_call_pending" | "tool_result_posted" | "tool_call_expired" | "child_spawned" | "child_ended" | "child_request" | "child_request_decided" | "lease_lost" | "cancel_requested" | "finished" | "failed";
 
 /** A page of events. */
 export interface EventPage {
@@ -1451,7 +1451,7 @@ export interface KeyRotationBody {
 }
 
 /** Right of a key. */
-export type KeyScope = "executions:read" | "executions:write" | "approvals:decide" | "definitions:read" | "definitions:write" | "keys:write" | "audit:read" | "admin";
+export type KeyScope = "executions:read" | "executions:write" | "approvals:decide" | "definitions:read" | "definitions:write" | "workers:run" | "keys:write" | "audit:read" | "admin";
 
 /** A new API key with its secret, which no other answer shows. */
 export type KeySecretView = KeyView & {
@@ -2527,9 +2527,10 @@ export interface RunView {
 
 /**
  * The place of a definition's `run()`. - `declarative`: In the record itself: any worker with its tools and validators
- * can run it. - `rust`: In the code of a worker that registered it.
+ * can run it. - `rust`: In the code of a worker that registered it. - `remote`: In the code of a worker in another
+ * language, which registered it over HTTP (docs/reference/worker-protocol.md).
  */
-export type Runner = "declarative" | "rust";
+export type Runner = "declarative" | "rust" | "remote";
 
 export type RunningTasks = "finish" | "cancel";
 
@@ -2674,6 +2675,12 @@ export interface SearchResults {
   readonly results: readonly RetrievedItem[];
 }
 
+/** A signal that was sent. */
+export interface SentSignal {
+  /** Its number among the events of the execution. */
+  readonly seq: number;
+}
+
 /** Place of a message in its session. */
 export interface SentView {
   /** Execution that answers the message. */
@@ -2763,6 +2770,14 @@ export interface ShareSpec {
   readonly grantee: string;
   /** `view`, `fork`, `execute` or `admin`; `execute` and `admin` permit executing the agent. */
   readonly permission: string;
+}
+
+/** A signal to an execution. */
+export interface SignalBody {
+  /** Name that the execution waits for. */
+  readonly name: string;
+  /** Any JSON; null when absent. */
+  readonly payload?: unknown | undefined;
 }
 
 /** Newest versions, ordered by name. */

@@ -372,6 +372,26 @@ class Executions(ExecutionStreams):
         request = Request("DELETE", f"/v1/executions/{in_path(execution_id)}/content")
         return self._transport.call(request, t.Erased)
 
+    def send_signal(
+        self, execution_id: str, *, name: str, payload: Any = None, idempotency_key: str | None = None
+    ) -> t.SentSignal:
+        """Sends a signal to an execution whose code may wait for one of that name, now or later.
+
+        A signal is kept in order with others of its name, and wakes an execution that waits.
+
+        - `name`: Name that the execution waits for.
+        - `payload`: Any JSON; null when absent.
+        - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
+        """
+        request = Request(
+            "POST",
+            f"/v1/executions/{in_path(execution_id)}/signals",
+            headers={"Idempotency-Key": new_key(idempotency_key)},
+            body={"name": name},
+            optional={"payload": payload},
+        )
+        return self._transport.call(request, t.SentSignal)
+
     def artifacts(self, execution_id: str) -> Pages[t.Artifact]:
         """Lists the files that an execution's calls left. They live as long as the execution."""
         request = Request("GET", f"/v1/executions/{in_path(execution_id)}/artifacts")
@@ -2646,6 +2666,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """Runs an agent, a definition or one call of a model, and answers as `OpenAI`'s chat completions do.
@@ -2655,6 +2677,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2664,6 +2688,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body=body,
@@ -2677,6 +2703,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> Iterator[ServerSentEvent]:
         """Runs an agent, a definition or one call of a model, and answers as `OpenAI`'s chat completions do.
@@ -2686,6 +2714,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2695,6 +2725,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body={**body, "stream": True},
@@ -2708,6 +2740,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """Runs an agent, a definition or one call of a model, and answers as `OpenAI`'s responses do.
@@ -2717,6 +2751,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2726,6 +2762,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body=body,
@@ -2739,6 +2777,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> Iterator[ServerSentEvent]:
         """Runs an agent, a definition or one call of a model, and answers as `OpenAI`'s responses do.
@@ -2748,6 +2788,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2757,6 +2799,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body={**body, "stream": True},
@@ -2867,6 +2911,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> dict[str, Any]:
         """Runs an agent, a definition or one call of a model, and answers as Anthropic's messages do.
@@ -2876,6 +2922,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2885,6 +2933,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body=body,
@@ -2898,6 +2948,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> Iterator[ServerSentEvent]:
         """Runs an agent, a definition or one call of a model, and answers as Anthropic's messages do.
@@ -2907,6 +2959,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2916,6 +2970,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body={**body, "stream": True},
@@ -2935,6 +2991,8 @@ class Wires(Resource):
         run: str | None = None,
         attempt: str | None = None,
         step: str | None = None,
+        execution: str | None = None,
+        lease: str | None = None,
         idempotency_key: str | None = None,
     ) -> Iterator[ServerSentEvent]:
         """Runs an agent for a client of AG-UI and streams its events.
@@ -2945,6 +3003,8 @@ class Wires(Resource):
         - `run`: Key of the durable run that the request belongs to
         - `attempt`: Id of this start of the program; required with a run
         - `step`: Name of the call, in place of its content
+        - `execution`: Execution that a worker over HTTP holds, whose call this is
+        - `lease`: Token of its lease
         - `idempotency_key`: Makes the request once, however often it is sent; a random one when absent.
         """
         request = Request(
@@ -2954,6 +3014,8 @@ class Wires(Resource):
                 "Longhaul-Run": run,
                 "Longhaul-Attempt": attempt,
                 "Longhaul-Step": step,
+                "Longhaul-Execution": execution,
+                "Longhaul-Lease": lease,
                 "Idempotency-Key": new_key(idempotency_key),
             },
             body=body,
