@@ -7,6 +7,7 @@ create index workers_remote on workers (tenant_id) where tenant_id is not null a
 -- Execution whose model calls a run holds: it is the run of that execution alone, lives no longer, and spends its
 -- budget.
 alter table runs add column execution_id uuid;
+create index runs_execution on runs (execution_id) where execution_id is not null;
 
 -- What callers sent to an execution by name, in the order of `seq`, which is the number of its event. Kept until the
 -- execution is pruned: an attempt takes them by their place.

@@ -76,7 +76,15 @@ impl Store {
             with recursive tree as (
                 select e.id, e.finished_at from executions e where e.id = $1 and e.tenant_id = $2
                 union all
-                select c.id, c.finished_at from tree t join executions c on c.parent_id = t.id
+                select c.id, c.finished_at
+                from tree t cross join lateral (
+                    select c.id, c.finished_at from executions c where c.parent_id = t.id
+                    union all
+                    -- Model calls of a worker over HTTP.
+                    select c.id, c.finished_at
+                    from runs r join run_calls k on k.run_id = r.id join executions c on c.id = k.execution_id
+                    where r.execution_id = t.id
+                ) c
             )
             select tree.id as "id!", tree.finished_at is not null as "has_ended!", coalesce((
                 select (v.data ->> 'turn')::int from events v

@@ -46,6 +46,10 @@ old_updates as (
 old_recalls as (
     delete from memory_recalls r using gone where r.record_id = gone.id
 ),
+-- Of its model calls; those are executions, and are pruned as such.
+old_runs as (
+    delete from runs r using gone where r.execution_id = gone.id
+),
 old_signals as (
     delete from signals s using gone where s.execution_id = gone.id
 ),
