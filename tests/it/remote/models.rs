@@ -53,3 +53,21 @@ async fn calls_spend_the_budget_of_their_execution() {
     assert!(refused.status >= 400 && refused.text.contains("budget"), "{}", refused.text);
     assert_eq!(bench.asked(), 1);
 }
+
+#[tokio::test]
+async fn erasure_takes_the_calls_of_an_execution_along() {
+    let bench = Bench::start().await;
+    let _models = bench.worker();
+    bench.fleet.llm.answer_with(|request| reply_text(&request.last_said()));
+    let worker = Remote::start(&bench).await;
+    let id = worker.submit(json!({})).await;
+    let held = worker.claim_one().await;
+    assert_eq!(said(&ask(&worker, &held, "secret").await), "secret");
+    worker.finish(&held, json!(1)).await;
+    let runs = worker.caller.get("/v1/runs").await;
+    assert_eq!(runs.body["runs"], json!([]), "no run of a program");
+    let erased = worker.caller.delete(&format!("/v1/executions/{id}/content")).await;
+    assert_eq!(erased.body["executions"].as_array().map(Vec::len), Some(2), "{}", erased.text);
+    let left = "select to_jsonb(count(*)) from execution_payloads where output::text like '%secret%'";
+    assert_eq!(bench.fleet.json(left).await, 0);
+}

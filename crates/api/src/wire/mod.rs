@@ -16,7 +16,7 @@ mod models;
 mod moments;
 mod names;
 mod parts;
-mod place;
+pub(crate) mod place;
 mod plan;
 mod record;
 mod refused;

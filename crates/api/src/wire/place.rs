@@ -27,6 +27,11 @@ const MAX_STEP: usize = 200;
 /// Beginning of the keys of runs that hold the calls of an execution.
 const EXECUTION: &str = "execution:";
 
+/// Key of the run that holds the model calls of an execution of a remote worker.
+pub(crate) fn run_of(execution: ExecutionId) -> String {
+    format!("{EXECUTION}{execution}")
+}
+
 /// What a request says of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InRun {
@@ -69,7 +74,7 @@ fn read(headers: &HeaderMap, run: Option<String>, attempt: Option<String>) -> An
             return Err(Fault::invalid("Longhaul-Run", why).into());
         }
         // Names that no caller's run has: their keys have no colon at this place.
-        let (key, attempt) = (format!("{EXECUTION}{execution}"), token.to_string());
+        let (key, attempt) = (run_of(execution), token.to_string());
         return Ok(Some(InRun { key, attempt, step, is_retry, held: Some((execution, token)) }));
     }
     match (key, attempt) {

@@ -26,6 +26,7 @@ use crate::{
     remote::Remote,
     schema,
     state::ApiState,
+    wire::place::run_of,
 };
 
 /// Characters of a failure's summary that are kept.
@@ -199,6 +200,11 @@ pub(crate) async fn ends(
     let mut ends = Vec::with_capacity(ids.len());
     for (index, (end, id)) in body.ends.into_iter().zip(&ids).enumerate() {
         let facts = facts.iter().find(|facts| facts.id == *id);
+        let stops = matches!(end.outcome.r#type, OutcomeType::Cancelled | OutcomeType::TimedOut);
+        if stops && facts.is_some() {
+            // Its model calls under way are not wanted any more.
+            state.store.cancel_run(remote.tenant, &run_of(*id)).await?;
+        }
         ends.push((decided(&state, end, facts, &format!("/ends/{index}")).await?, facts));
     }
     let results = join_all(ends.into_iter().map(|(end, facts)| conclude(&state, &remote, end, facts))).await;

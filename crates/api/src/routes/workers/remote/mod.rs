@@ -45,11 +45,12 @@ pub(crate) struct ItemError {
 impl ItemError {
     fn of(error: &StoreError) -> Self {
         let (code, detail) = match error {
-            StoreError::LeaseLost | StoreError::LeaseStale | StoreError::NotFound(_) => {
+            StoreError::LeaseLost | StoreError::NotFound(_) => {
                 ("lease_lost", "the lease belongs to another, or has ended")
             }
             StoreError::Rejected(_) | StoreError::Conflict(_) => ("write_refused", "a value cannot be stored"),
-            StoreError::TooMuch(_)
+            StoreError::LeaseStale
+            | StoreError::TooMuch(_)
             | StoreError::Unavailable(_)
             | StoreError::Unreachable(_)
             | StoreError::TimedOut(_)
@@ -80,8 +81,12 @@ async fn held(state: &ApiState, remote: &Remote, id: ExecutionId, token: LeaseTo
 
 /// An error of a fenced statement.
 fn fenced(error: StoreError) -> ApiError {
-    if matches!(error, StoreError::LeaseLost | StoreError::LeaseStale) {
+    if matches!(error, StoreError::LeaseLost) {
         return WorkerError::LeaseLost.into();
+    }
+    // The row changed meanwhile: the same request will find it as it is.
+    if matches!(error, StoreError::LeaseStale) {
+        return ApiError::Unavailable;
     }
     error.into()
 }

@@ -46,6 +46,9 @@ pub(crate) struct AskBody {
     text: String,
     /// JSON Schema of edited arguments, or of the answer.
     schema: Option<Value>,
+    /// True if the key that submitted the execution may decide.
+    #[serde(default)]
+    allow_self: bool,
     /// Longest wait, which also ends at the execution's deadline; a day when absent.
     #[schemars(range(min = 1, max = MAX_DEADLINE.as_secs()))]
     expires_seconds: Option<u32>,
@@ -124,7 +127,7 @@ pub(crate) async fn ask(
         redact: Vec::new(),
         schema: body.schema,
         policy: None,
-        allow_self: false,
+        allow_self: body.allow_self,
         expires_in: Duration::from_secs(body.expires_seconds.map_or(24 * 3_600, u64::from)),
     };
     let (id, kind) = (request.execution_id, request.kind);
