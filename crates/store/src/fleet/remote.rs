@@ -1,11 +1,12 @@
 //! Workers over HTTP: whose they are, and what an API process has to know of the leases that they hold. Their leases,
 //! claims and writes are those of every worker.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use longhaul_domain::{
     AgentVersionId, DefinitionVersionId, ExecutionId, LeaseToken, RetryCounters, TenantId, WorkerId,
 };
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Store, StoreError};
@@ -106,6 +107,17 @@ impl Store {
         );
         let seconds = seconds.fetch_optional(&self.pool).await?;
         Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
+    }
+
+    /// Metadata of these executions.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn metadata_of(&self, ids: &[ExecutionId]) -> Result<HashMap<ExecutionId, Value>, StoreError> {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+        let rows =
+            sqlx::query!("select id, metadata from executions where id = any ($1)", &ids).fetch_all(&self.pool).await?;
+        Ok(rows.into_iter().map(|row| (ExecutionId(row.id), row.metadata)).collect())
     }
 
     /// Facts about those of these executions that the worker holds.

@@ -1,13 +1,13 @@
 //! `POST /v1/workers/{id}/claim`: the next executions, or the wait for them.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use chrono::{DateTime, Utc};
 use longhaul_store::executions::claims::{ClaimFor, ClaimRequest, Claimed, Lane};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -58,6 +58,8 @@ pub(crate) struct ClaimBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ClaimView {
     executions: Vec<ClaimedView>,
+    /// Time of the database, by which waits are counted.
+    now: DateTime<Utc>,
 }
 
 /// A leased execution.
@@ -87,6 +89,8 @@ pub(crate) struct ClaimedView {
     depth: i16,
     /// W3C trace context of the submit.
     traceparent: Option<String>,
+    #[schema(value_type = Object)]
+    metadata: Value,
     #[schema(value_type = Value)]
     input: Box<RawValue>,
     #[serde(flatten)]
@@ -113,6 +117,8 @@ pub(crate) async fn claim(
     let remote = worker_of(&state, &principal, &worker).await?;
     let body: ClaimBody = read_json(&headers, body, BODY_LIMIT).await?;
     let claimed = claimed(&state, &remote, &body).await?;
+    let ids: Vec<_> = claimed.iter().map(|one| one.id).collect();
+    let mut metadata = if ids.is_empty() { HashMap::new() } else { state.store.metadata_of(&ids).await? };
     let mut room = JOURNAL_BYTES;
     let mut executions = Vec::with_capacity(claimed.len());
     for one in claimed {
@@ -122,9 +128,10 @@ pub(crate) async fn claim(
             true => page(&state, one.id, 0, &mut room).await?,
             false => JournalPage::default(),
         };
-        executions.push(view(one, (&version.key, version.number), journal)?);
+        let metadata = metadata.remove(&one.id).unwrap_or_default();
+        executions.push(view(one, (&version.key, version.number), (metadata, journal))?);
     }
-    Ok(Json(ClaimView { executions }))
+    Ok(Json(ClaimView { executions, now: state.store.now().await? }))
 }
 
 /// Claims until there is something, or the time is over.
@@ -165,7 +172,11 @@ async fn claimed(state: &ApiState, remote: &Remote, body: &ClaimBody) -> ApiResu
     }
 }
 
-fn view(claimed: Claimed, (key, version): (&str, i32), journal: JournalPage) -> ApiResult<ClaimedView> {
+fn view(
+    claimed: Claimed,
+    (key, version): (&str, i32),
+    (metadata, journal): (Value, JournalPage),
+) -> ApiResult<ClaimedView> {
     Ok(ClaimedView {
         id: claimed.id.to_string(),
         token: claimed.token.to_string(),
@@ -185,6 +196,7 @@ fn view(claimed: Claimed, (key, version): (&str, i32), journal: JournalPage) -> 
         root: claimed.root.to_string(),
         depth: claimed.depth,
         traceparent: claimed.traceparent,
+        metadata,
         input: RawValue::from_string(claimed.input).map_err(|_| ApiError::Internal)?,
         queue: claimed.queue,
         journal,

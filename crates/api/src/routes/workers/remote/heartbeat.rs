@@ -3,6 +3,7 @@
 use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
+use chrono::{DateTime, Utc};
 use longhaul_store::executions::outcomes::LeaseKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,8 @@ pub(crate) struct HeartbeatView {
     /// Executions that the worker does not hold any more.
     lost: Vec<String>,
     lease_seconds: f64,
+    /// Time of the database, by which waits are counted.
+    now: DateTime<Utc>,
 }
 
 /// Renews a worker's lease, and compares the leases that it knows with those that it has.
@@ -97,6 +100,7 @@ pub(crate) async fn heartbeat(
         cancel,
         lost: known.into_iter().map(|(id, _)| id.to_string()).collect(),
         lease_seconds: state.remotes.times.lease.as_secs_f64(),
+        now: state.store.now().await?,
     }))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
+use chrono::{DateTime, Utc};
 use longhaul_domain::{DefinitionVersionId, QUEUE_PATTERN, WorkerId};
 use longhaul_sdk::spec::{BudgetSpec, ConcurrencySpec, DefinitionSpec, KEY, RetrySpec, Runner};
 use longhaul_store::{
@@ -127,6 +128,8 @@ pub(crate) struct Registered {
     renew_seconds: f64,
     /// Version of each of its definitions, by key.
     definitions: BTreeMap<String, i32>,
+    /// Time of the database, by which waits are counted.
+    now: DateTime<Utc>,
 }
 
 /// Registers a worker over HTTP: publishes its definitions, and begins its lease.
@@ -176,6 +179,7 @@ pub(crate) async fn register(
         lease_seconds: times.lease.as_secs_f64(),
         renew_seconds: times.renew.as_secs_f64(),
         definitions,
+        now: state.store.now().await?,
     };
     Ok((StatusCode::CREATED, Json(registered)))
 }
