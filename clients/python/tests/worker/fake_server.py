@@ -326,6 +326,7 @@ class FakeServer:
         execution.claimed_at = time.monotonic()
         execution.last_write = 0
         execution.wait_reason = execution.wait_until = execution.retry_at = None
+        self.changed.notify_all()
         page = execution.steps[: self.steps_per_page]
         return {
             "id": execution.id,

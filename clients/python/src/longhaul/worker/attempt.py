@@ -23,8 +23,8 @@ from .errors import (
     ProtocolError,
     Transient,
 )
-from .jsontext import storable_text, text_of
 from .journal import enter_root_scope
+from .jsontext import storable_text, text_of
 from .run import Run
 from .sync_context import SyncContext
 
@@ -93,7 +93,10 @@ async def _outcome(run: Run) -> str | None:
     except ProtocolError as error:
         log.error("request has an odd answer: execution.id=%s: %s", run.id, error)
         return failure(Transient("protocol_error", str(error)))
+    except GeneratorExit:
+        raise
     except BaseException as error:
+        # SystemExit too: a function must not end the worker.
         log.warning("attempt raised: execution.id=%s attempt=%d", run.id, run.claim.attempt, exc_info=error)
         after = error.retry_after if isinstance(error, LonghaulError) else None
         return failure(Transient("exception", f"{type(error).__name__}: {error}"), after)

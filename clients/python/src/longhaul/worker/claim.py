@@ -26,8 +26,8 @@ class Claim:
     wake_seq: int
     cancel_requested: bool
     active_seconds: float | None
-    deadline_at: datetime | None
-    created_at: datetime | None
+    times: tuple[Any, Any]
+    """Texts of the deadline and of the submit."""
     root: str | None
     depth: int
     traceparent: str | None
@@ -35,6 +35,16 @@ class Claim:
     input: Any
     journal: Journal
     next_after: int | None
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """Time at which the execution fails, waits included."""
+        return _time(self.times[0], self.id)
+
+    @property
+    def created_at(self) -> datetime | None:
+        """Time of the submit."""
+        return _time(self.times[1], self.id)
 
 
 def claims_of(answer: dict[str, Any]) -> tuple[list[Claim], list[str]]:
@@ -90,8 +100,7 @@ def _claim(execution: Any) -> Claim:
         wake_seq=execution["wake_seq"],
         cancel_requested=execution.get("cancel_requested") is True,
         active_seconds=float(active) if isinstance(active, (int, float)) else None,
-        deadline_at=_time(execution.get("deadline_at"), where),
-        created_at=_time(execution.get("created_at"), where),
+        times=(execution.get("deadline_at"), execution.get("created_at")),
         root=execution.get("root"),
         depth=execution["depth"] if type(execution.get("depth")) is int else 0,
         traceparent=execution.get("traceparent"),
@@ -108,4 +117,4 @@ def _time(text: Any, where: str) -> datetime | None:
     try:
         return isoparse(text)
     except (ValueError, TypeError) as error:
-        raise ProtocolError(f"{where} has a time that is none") from error
+        raise ProtocolError(f"execution {where} has a time that is none") from error

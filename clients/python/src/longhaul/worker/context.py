@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
@@ -36,7 +36,7 @@ _EVENT_CHARACTERS = 4000
 _EVENT_BYTES = 16 << 10
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
-_current: ContextVar[Union[Context, SyncContext, None]] = ContextVar("longhaul_context", default=None)
+_current: ContextVar[Context | SyncContext | None] = ContextVar("longhaul_context", default=None)
 
 
 def bind(ctx: Context | SyncContext) -> None:

@@ -100,7 +100,7 @@ class Session:
             return await self._sign_off()
         for run in list(self.runs.values()):
             self._interrupt(run)
-        if not await self._until_empty(min(UNWIND_SECONDS, self.worker.drain_seconds + 1)):
+        if not await self._until_empty(self.worker.unwind_seconds):
             for run in list(self.runs.values()):
                 self._abandon(run)
             await self._until_empty(UNWIND_SECONDS)
@@ -132,7 +132,7 @@ class Session:
             self._drop(run)
         tasks = [task for task in self._tasks if not task.done()]
         if tasks:
-            await asyncio.wait(tasks, timeout=UNWIND_SECONDS)
+            await asyncio.wait(tasks, timeout=self.worker.unwind_seconds)
 
     def fail(self, error: BaseException) -> None:
         """Ends the session with the error."""
@@ -198,8 +198,11 @@ class Session:
     def _begin(self, claim: Claim) -> None:
         run = Run(claim, self)
         if (before := self.runs.get(claim.id)) is not None:
-            # The server leased it anew, so the older lease is over.
-            self.lose(before, "claimed anew")
+            # The server leased it anew, so the older lease is over: by its end, if that was on its way.
+            if before.ending:
+                self.release(before)
+            else:
+                self.lose(before, "claimed anew")
         self.runs[claim.id] = run
         if claim.active_seconds is not None:
             loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .errors import Failure, NotStorable, OutcomeUnknown, StepMismatch
+from .errors import NotStorable, OutcomeUnknown, StepMismatch
 from .journal import Record, Scope
 from .jsontext import jsonable, step_key, storable_text
 from .run import Run
@@ -212,7 +212,7 @@ def codec_of(function: Callable[..., Any]) -> Codec:
 
 
 def _codec(function: Callable[..., Any]) -> Codec:
-    names = getattr(function, "__code__").co_freevars
+    names = function.__code__.co_freevars
     cells = getattr(function, "__closure__", None) or ()
     known = {}
     for name, cell in zip(names, cells, strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import time
 import uuid
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
@@ -115,28 +114,48 @@ class SyncContext:
         value: R = self._step(name, function, args, kwargs)
         return value
 
-    def _step(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        effect = None
+    def _step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        effect: str | None = None,
+    ) -> Any:
         if isinstance(function, Tool):
             effect, function = function.effect, function.function
         if steps.is_async(function):
             raise TypeError(f"step {name}: a function with async needs a task with async")
-        step = self._call(steps.begin(self._run, self._root, name, function, effect, args, kwargs))
+        step = self._call(self._begin(name, function, effect, args, kwargs))
         if step.is_done:
             return step.value
-        step.began = time.perf_counter()
+        step.outer = steps.current_step.get()
         token = steps.current_step.set(step)
-        step.outer = None if token.old_value is token.MISSING else token.old_value
-        self._call(_do(self._run.begin_active))
+        ended = False
         try:
             value = function(*args, **kwargs)
+            ended = True
         except Failure:
             self._call(_do(steps.not_done, step))
             raise
         finally:
             steps.current_step.reset(token)
-            self._loop.call_soon_threadsafe(self._run.end_active)
-        return self._call(_do(steps.complete, step, value))
+            if not ended:
+                self._loop.call_soon_threadsafe(self._run.end_active)
+        return self._call(self._complete(step, value))
+
+    # One call of the event loop for each: a change of threads costs more than the rest of a step.
+    async def _begin(self, *asked: Any) -> steps.Step:
+        step = await steps.begin(self._run, self._root, *asked)
+        if not step.is_done:
+            self._run.begin_active()
+        return step
+
+    async def _complete(self, step: steps.Step, value: Any) -> Any:
+        try:
+            return steps.complete(step, value)
+        finally:
+            self._run.end_active()
 
     def tool(
         self, function: Callable[P, R] | None = None, /, *, effect: str = "side_effect", name: str | None = None

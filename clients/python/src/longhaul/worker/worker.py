@@ -111,7 +111,18 @@ class Worker:
 
     def run(self) -> None:
         """Serves until the process gets SIGTERM or SIGINT; a second one ends it at once."""
-        asyncio.run(self._run())
+        loop = asyncio.new_event_loop()
+        try:
+            loop.run_until_complete(self._run())
+        finally:
+            # A function that ends for no cancel must not keep the process: `asyncio.run` would wait for it.
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
 
     async def _run(self) -> None:
         stop = asyncio.Event()
