@@ -54,7 +54,8 @@ class Execution:
     events: list[dict[str, Any]] = field(default_factory=list)
     requests: dict[str, dict[str, Any]] = field(default_factory=dict)
     children: dict[str, str] = field(default_factory=dict)
-    awaited: tuple[list[str], bool] = ((), False)  # type: ignore[assignment]
+    awaited: set[str] = field(default_factory=set)
+    awaits_first: bool = False
     signals: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     outcomes: list[dict[str, Any]] = field(default_factory=list)
     changed: int = 0
@@ -467,10 +468,12 @@ class FakeServer:
         elif (method, what) == ("POST", "requests"):
             answer = self._request(execution, body)
         elif (method, what) == ("POST", "children"):
+            self._expect(1 <= len(body["children"]) <= 100, "children of a request")
             answer = {"children": [self._child(execution, child) for child in body["children"]]}
         elif (method, what) == ("POST", "children/wait"):
             self._expect(len(body["key"]) == 64, "key of a wait")
-            execution.awaited = (body["children"], body["until_first"])
+            self._expect(1 <= len(body["children"]) <= 100, "children of a wait")
+            self._await(execution, body["children"], body["until_first"])
             answer = {"children": [self._child_state(execution, id) for id in body["children"]]}
         else:
             raise Problem(404, "not_found")
@@ -479,8 +482,9 @@ class FakeServer:
         return answer
 
     def _request(self, execution: Execution, body: Any) -> Any:
-        wanted = {"token", "kind", "key", "name", "arguments", "text", "schema", "expires_seconds"}
-        self._expect(set(body) == wanted, f"fields of a request: {sorted(body)}")
+        optional = {"arguments", "text", "schema", "expires_seconds"}
+        self._expect(set(body) - optional == {"token", "kind", "key", "name"}, f"fields of a request: {sorted(body)}")
+        self._expect(None not in body.values(), "optional fields are absent")
         request = execution.requests.get(body["key"])
         if request is None:
             request = {
@@ -516,6 +520,10 @@ class FakeServer:
         key = next(key for key, child in execution.children.items() if child == id)
         child = self.executions[id]
         return {"id": id, "key": key, "status": child.status, "output": child.output, "failure": child.failure}
+
+    def _await(self, execution: Execution, ids: list[str], until_first: bool) -> None:
+        execution.awaited |= {id for id in ids if self.executions[id].status not in ENDED}
+        execution.awaits_first = until_first
 
     # State.
 
@@ -563,10 +571,11 @@ class FakeServer:
         execution.wait_reason = None
         if execution.parent is not None:
             parent = self.executions[execution.parent]
-            ids, until_first = parent.awaited
-            states = [self.executions[id].status in ENDED for id in ids]
-            if execution.id in ids and (all(states) or until_first):
-                self._wake(parent)
+            if execution.id in parent.awaited:
+                parent.awaited.discard(execution.id)
+                if parent.awaits_first or not parent.awaited:
+                    parent.awaited.clear()
+                    self._wake(parent)
         self.changed.notify_all()
 
     def _wake(self, execution: Execution) -> None:

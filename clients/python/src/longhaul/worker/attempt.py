@@ -40,6 +40,8 @@ RELEASE = '{"type":"release"}'
 
 _CODE = re.compile(r"[a-zA-Z0-9._-]{1,128}")
 _SUMMARY_CHARACTERS = 2000
+_DETAIL_BYTES = 60 << 10
+"""The server takes 64 KiB."""
 
 
 async def perform(run: Run) -> None:
@@ -168,10 +170,11 @@ def _storable_summary(text: str) -> str:
 
 def _storable_detail(detail: Any) -> Any:
     try:
-        storable_text(detail, "the detail")
+        if len(storable_text(detail, "the detail").encode()) <= _DETAIL_BYTES:
+            return detail
     except NotStorable:
-        return _storable_summary(repr(detail))
-    return detail
+        pass
+    return _storable_summary(repr(detail))
 
 
 def _tell_unasked(run: Run) -> None:

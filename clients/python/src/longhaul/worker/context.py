@@ -213,7 +213,7 @@ class Context:
         """Waits until a person has approved. Raises `Rejected`, and `Expired` after `expires`."""
         body = waits.request_body("approval", name, arguments, text, None, expires)
         decided = await waits.request(self._run, self._scope(), body)
-        return waits.decision_of(name, body["arguments"], decided)
+        return waits.decision_of(name, body.get("arguments"), decided)
 
     async def ask(
         self,

@@ -95,13 +95,12 @@ class ChildFailed(Permanent):
         self.child = child
         """Id of the child."""
         self.child_code = failure.get("code")
-        self.child_class = failure.get("class")
         self.child_summary = failure.get("summary")
         told = f": {self.child_summary}" if self.child_summary else ""
         super().__init__(
             "child_failed",
-            f"child {name} failed with {self.child_code} ({self.child_class}){told}",
-            {"child": child, "code": self.child_code, "class": self.child_class},
+            f"child {name} failed with {self.child_code}{told}",
+            {"child": child, "code": self.child_code},
         )
 
 

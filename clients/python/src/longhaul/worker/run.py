@@ -23,6 +23,8 @@ BYTES_OF_WRITE = 2 << 20
 """Size at which a write is closed; one record may be larger."""
 ENDED = ("FINISHED", "FAILED")
 """States of an execution that has ended."""
+CHILDREN_OF_WAIT = 100
+"""Maximum number of children of one request: the server's."""
 WAIT_REASONS = ("children", "approval", "question", "signal", "sleep")
 """Reasons to park; of several the first one is told."""
 
@@ -186,8 +188,8 @@ class Run:
         """Whether what waits fits a last write."""
         if len(self._steps) > STEPS_OF_WRITE or len(self._events) > EVENTS_OF_WRITE:
             return False
-        if self.one_by_one and len(self._steps) + len(self._events) > 1:
-            return False
+        if self.one_by_one:
+            return not self.has_records
         return len(self._steps) < 2 or sum(len(text) for _, text in self._steps) <= BYTES_OF_WRITE
 
     def take_write(self) -> Write:
@@ -365,15 +367,23 @@ class Run:
         if len(self.waits) == 1:
             return True
         children = sorted({child for wait in waits for child in wait.children})
-        body = {"key": step_key("wait", children, "first"), "children": children, "until_first": True}
-        answer = await self.ask("POST", "children/wait", body)
-        states = children_of(answer)
+        states = await self.wait_for_children(children, until_first=True)
         return not any(state["status"] in ENDED for state in states.values())
 
-    async def ask(self, method: str, tail: str, body: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-        """One of the execution's own requests, with its lease."""
+    async def wait_for_children(self, children: list[str], *, until_first: bool) -> dict[str, dict[str, Any]]:
+        """Makes the wait known, and returns the children as they stand. Their ids are sorted."""
+        states: dict[str, dict[str, Any]] = {}
+        for first in range(0, len(children), CHILDREN_OF_WAIT):
+            some = children[first : first + CHILDREN_OF_WAIT]
+            key = step_key("wait", some, "first" if until_first else "all")
+            body = text_of({"key": key, "children": some, "until_first": until_first})
+            states.update(children_of(await self.ask("POST", "children/wait", body[1:-1])))
+        return states
+
+    async def ask(self, method: str, tail: str, body: str | None = None, **params: Any) -> dict[str, Any]:
+        """One of the execution's own requests, with its lease. `body` has the members beside the token."""
         self.check()
-        text = None if body is None else text_of({"token": self.claim.token, **body})
+        text = None if body is None else f'{{"token":{text_of(self.claim.token)},{body}}}'
         query = {"token": self.claim.token, **params} if body is None else None
         return await self.session.ask(self, method, f"{self.path}/{tail}", text, query)
 

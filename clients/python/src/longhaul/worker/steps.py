@@ -65,8 +65,8 @@ async def begin(
 ) -> Step:
     """Finds the step. If it is not done, everything before it is stored when this returns, its intent too."""
     run.check()
-    if not isinstance(name, str) or not 0 < len(name) <= 200:
-        raise ValueError("the name of a step has 1 to 200 characters")
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or "\0" in name:
+        raise ValueError(f"the name of a step is a text of 1 to 200 characters without U+0000, not {name!r:.50}")
     arguments = _arguments(name, args, kwargs)
     key = scope.key(name, arguments)
     step = Step(run, key, name, effect, codec_of(function))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -21,7 +22,10 @@ from .steps import depth_of_waiting
 SHORT_SECONDS = 1.0
 """A sleep up to this long is slept here: parking costs more."""
 CHILDREN_OF_REQUEST = 100
-DECIDED = ("approved", "edited", "replaced", "rejected", "answered", "expired")
+"""Maximum number of children of one request: the server's."""
+BYTES_OF_REQUEST = 128 << 10
+"""Size at which a request for children is closed; one child may be larger."""
+DECIDED = ("approved", "edited", "replaced", "rejected", "answered", "expired", "closed")
 
 R = TypeVar("R")
 
@@ -76,30 +80,36 @@ class Spawner:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._batch: list[tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]] = []
+        self._batch: deque[tuple[str, str, asyncio.Future[dict[str, Any]]]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, child: dict[str, Any]) -> dict[str, Any]:
         """The child's state."""
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._batch.append((child, future))
+        text = storable_text(child, f"the input of a child of {self._run.claim.definition}")
+        self._batch.append((child["key"], text, future))
         if self._task is None or self._task.done() or len(self._batch) == 1:
             self._task = asyncio.get_running_loop().create_task(self._send())
         return await future
 
     async def _send(self) -> None:
         while self._batch:
-            batch, self._batch = self._batch[:CHILDREN_OF_REQUEST], self._batch[CHILDREN_OF_REQUEST:]
+            batch: list[tuple[str, str, asyncio.Future[dict[str, Any]]]] = []
+            size = 0
+            while self._batch and len(batch) < CHILDREN_OF_REQUEST and size < BYTES_OF_REQUEST:
+                batch.append(self._batch.popleft())
+                size += len(batch[-1][1])
             try:
-                answer = await self._run.ask("POST", "children", {"children": [child for child, _ in batch]})
+                texts = ",".join(text for _, text, _ in batch)
+                answer = await self._run.ask("POST", "children", f'"children":[{texts}]')
                 by_key = {state.get("key"): state for state in children_of(answer).values()}
-                for child, future in batch:
-                    if child["key"] not in by_key:
+                for key, _, future in batch:
+                    if key not in by_key:
                         raise ProtocolError("the answer about children lacks one")
                     if not future.done():
-                        future.set_result(by_key[child["key"]])
+                        future.set_result(by_key[key])
             except BaseException as error:
-                for _, future in batch:
+                for _, _, future in batch:
                     if not future.done():
                         future.set_exception(error)
 
@@ -178,7 +188,8 @@ async def request(run: Run, scope: Scope, body: dict[str, Any]) -> dict[str, Any
     run.check_begin()
     await run.barrier()
     wake_seq = run.wake_seq
-    answer = await run.ask("POST", "requests", {"key": key, **body})
+    asked = storable_text({"key": key, **body}, f"the {kind} {name}")
+    answer = await run.ask("POST", "requests", asked[1:-1])
     state = answer.get("state")
     if state == "waiting":
         await park(run, Wait(kind, wake_seq), f"{kind} {name}")
@@ -192,7 +203,7 @@ async def request(run: Run, scope: Scope, body: dict[str, Any]) -> dict[str, Any
 def decision_of(name: str, arguments: Any, decided: dict[str, Any]) -> Decision:
     """The decision for an approval. Raises `Rejected` and `Expired`."""
     state, reason, by = decided.get("state"), decided.get("reason"), decided.get("decided_by")
-    if state == "expired":
+    if state in ("expired", "closed"):
         raise Expired(name)
     if state not in ("approved", "edited", "replaced"):
         raise Rejected(name, reason, by)
@@ -203,7 +214,7 @@ def decision_of(name: str, arguments: Any, decided: dict[str, Any]) -> Decision:
 def answer_of_question(name: str, decided: dict[str, Any]) -> Any:
     """The answer to a question. Raises `Rejected` and `Expired`."""
     state = decided.get("state")
-    if state == "expired":
+    if state in ("expired", "closed"):
         raise Expired(name)
     if state == "rejected":
         raise Rejected(name, decided.get("reason"), decided.get("decided_by"))
@@ -220,8 +231,7 @@ async def children(run: Run, waited: Sequence[Handle[Any]]) -> None:
     await run.barrier()
     wake_seq = run.wake_seq
     ids = sorted({child.id for child in open_ones})
-    body = {"key": step_key("wait", ids, "all"), "children": ids, "until_first": False}
-    states = children_of(await run.ask("POST", "children/wait", body))
+    states = await run.wait_for_children(ids, until_first=False)
     for child in open_ones:
         if child.id not in states:
             raise ProtocolError("the answer about children lacks one")
@@ -274,11 +284,12 @@ def request_body(
     expires: float | timedelta | None,
 ) -> dict[str, Any]:
     """Body of a request without its key."""
-    return {
+    body = {
         "kind": kind,
         "name": name,
         "arguments": jsonable(arguments, f"the arguments of {name}"),
         "text": text,
         "schema": schema,
-        "expires_seconds": None if expires is None else math.ceil(seconds_of(expires)),
+        "expires_seconds": None if expires is None else max(1, math.ceil(seconds_of(expires))),
     }
+    return {name: value for name, value in body.items() if value is not None}

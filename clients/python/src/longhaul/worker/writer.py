@@ -35,6 +35,9 @@ Item = TypeVar("Item")
 class Pump(Generic[Item]):
     """Sends entries of one kind in batches."""
 
+    refused_code = "write_refused"
+    """Code of an entry for which the server refuses the request."""
+
     def __init__(self, session: Session, kind: str) -> None:
         self.session = session
         self._kind = kind
@@ -103,7 +106,7 @@ class Pump(Generic[Item]):
                 await self._send(batch[:middle])
                 await self._send(batch[middle:])
             else:
-                refused = {"code": "write_refused", "detail": str(error)}
+                refused = {"code": self.refused_code, "detail": str(error)}
                 self.settle(batch[0][0], {"error": refused})
             return
         except ProtocolError as error:
@@ -193,6 +196,8 @@ class End:
 class Ender(Pump[End]):
     """Ends of leases."""
 
+    refused_code = "end_refused"
+
     def __init__(self, session: Session) -> None:
         super().__init__(session, "ends")
 
@@ -208,6 +213,11 @@ class Ender(Pump[End]):
             self.session.release(run)
         elif error[0] == "write_refused" and item.write is not None:
             refuse_write(run, item.write, error[1])
+            self.session.end_again(run, item.outcome)
+        elif error[0] == "end_refused" and item.write is not None:
+            # Sent apart from the outcome, it tells which of the two is refused.
+            run.put_back(item.write)
+            run.one_by_one = True
             self.session.end_again(run, item.outcome)
         elif error[0] == "lease_lost":
             self.session.lose(run, error[0])
