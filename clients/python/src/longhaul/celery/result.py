@@ -49,6 +49,10 @@ def failure_info(failure: Any, task_id: str) -> dict[str, Any]:
         return {"task_id": task_id, **told}
     code = str(failure.get("code") or "unknown")
     summary = str(failure.get("summary") or code)
+    if code == TASK_FAILED:
+        # Without its detail only the summary tells the class.
+        name, _, text = summary.partition(": ")
+        return {"task_id": task_id, "exc_type": name, "exc_module": "builtins", "exc_message": [text]}
     known = _ERRORS.get(code)
     info = {"task_id": task_id, "code": code, "exc_message": [summary]}
     if known is not None:

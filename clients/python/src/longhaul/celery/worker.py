@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import time
 import traceback as tracebacks
 from collections.abc import Awaitable, Callable
@@ -49,6 +50,9 @@ _SLACK = 30
 """Seconds of a definition's limit beyond that of its tries, which the worker enforces itself."""
 _SUMMARY = 500
 _RETRY_STEP = "retry {}"
+_REPLACE_STEP = "replace"
+
+_PACKAGE = os.path.dirname(__file__)
 
 _threads = Threads()
 
@@ -149,15 +153,28 @@ async def run_task(task: Task, ctx: Context, call: dict[str, Any]) -> Any:
         rate = _rates.setdefault((task.app.main, task.name), _Rate())
         await ctx.sleep(rate.reserve(interval), name="rate limit")
     one = Running(task, request, ctx, errback=meta.get("errback"))
-    if task.acks_late is False:
+    replaced = ctx._run.journal.find(step_key(_REPLACE_STEP, [], 0))
+    if replaced is not None:
+        # The function has ended by this: it does not run again when the canvas goes on.
+        ended = {"replaced": replaced.result}
+    elif task.acks_late is False:
         # The intent is recorded before the function begins. If the worker dies, the next attempt finds the intent
         # without a result, and does not begin the function again.
         guarded = ctx.tool(effect="side_effect", name=f"run {retries + 1}")(partial(_try, one))
-        value = await guarded()
+        ended = await guarded()
     else:
-        value = await _try(one)
+        ended = await _try(one)
+    if "replaced" in ended:
+        spec = await ctx.step(_REPLACE_STEP, partial(_same, ended["replaced"]))
+        value = await _Canvas(task.app, ctx).whole(spec)
+    else:
+        value = ended["value"]
     ignored = meta.get("ignore_result", task.ignore_result)
     return None if ignored else value
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _request(task: Task, ctx: Context, call: dict[str, Any], meta: dict[str, Any], retries: int) -> Request:
@@ -187,8 +204,11 @@ def _check_expiry(task: Task, meta: dict[str, Any]) -> None:
         raise Permanent(EXPIRED, f"{task.name} had expired at {expires} before it began")
 
 
-async def _try(one: Running) -> Any:
-    """Runs the function, and turns what it raises into a retry or a failure of the execution."""
+async def _try(one: Running) -> dict[str, Any]:
+    """Runs the function, and turns what it raises into a retry or a failure of the execution.
+
+    The result has the function's `value`, or the canvas that is `replaced`.
+    """
     task, ctx, request = one.task, one.ctx, one.request
     hard, soft = request.timelimit
     token = set_running(one)
@@ -265,7 +285,7 @@ def _outcome_of(one: Running, error: Exception) -> _Outcome:
         return _Outcome()
     if isinstance(error, Replaced):
         return _Outcome(replaced=error.call)
-    told = "".join(tracebacks.format_exception(error))
+    told = _traceback(error)
     if isinstance(error, Retry):
         return _Outcome(error=error.exc or error, retry=error, traceback=told)
     if isinstance(error, Reject):
@@ -336,14 +356,13 @@ async def _limited_coroutine(body: Awaitable[_Outcome], hard: float | None, soft
             work.cancel()
 
 
-async def _conclude(one: Running, outcome: _Outcome) -> Any:
+async def _conclude(one: Running, outcome: _Outcome) -> dict[str, Any]:
     task, ctx, request = one.task, one.ctx, one.request
     if outcome.replaced is not None:
-        spec = freeze(task.app, outcome.replaced, request.id)
-        return await _Canvas(task.app, ctx).whole(spec)
+        return {"replaced": freeze(task.app, outcome.replaced, None)}
     error = outcome.error
     if error is None:
-        return outcome.value
+        return {"value": outcome.value}
     if outcome.retry is not None:
         log.info("task is to be tried again: task=%s id=%s: %s: %r", task.name, request.id, outcome.retry, error)
         # The record counts the retries: attempts after the death of a worker are none.
@@ -357,6 +376,14 @@ async def _conclude(one: Running, outcome: _Outcome) -> Any:
 
 def _nothing() -> None:
     """Result of a step that only counts."""
+
+
+def _traceback(error: BaseException) -> str:
+    """Text of the traceback, from the first line of code that is not of this package."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    return "".join(tracebacks.format_exception(type(error), error, frames or error.__traceback__))
 
 
 def _summary(error: BaseException) -> str:
@@ -510,7 +537,7 @@ async def _map_item(task: Task, ctx: Context, id: str, args: list[Any]) -> Any:
     except Failure:
         raise
     except Exception as error:
-        told = "".join(tracebacks.format_exception(error))
+        told = _traceback(error)
         raise Permanent(TASK_FAILED, _summary(error), {"celery": describe(error, told)}) from error
     finally:
         reset_running(token)
