@@ -2,12 +2,7 @@
 
 import sys
 
-try:
-    from longhaul.worker.cli import main
-except ModuleNotFoundError as error:
-    if error.name not in ("pydantic", "pydantic_core"):
-        raise
-    sys.exit(f"longhaul-worker needs the package {error.name}: pip install 'longhaul[worker]'")
+from longhaul.worker.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -395,6 +395,7 @@ class FakeServer:
             self._expect(len(json.dumps(event, ensure_ascii=False).encode()) <= 17 << 10, "size of an event")
         execution.steps = stored
         execution.events.extend(write["events"])
+        self.changed.notify_all()
         return None
 
     def _end_entry(self, worker: WorkerRow, entry: Any) -> Any:

@@ -62,7 +62,7 @@ def test_heartbeats_go_on_while_loop_is_blocked(server: FakeServer, serve: Any) 
 
     @app.task
     async def block(ctx: Context) -> str:
-        time.sleep(2.5)
+        time.sleep(2.5)  # noqa: ASYNC251
         return await ctx.step("after", lambda: "done")
 
     serve(app)
@@ -121,8 +121,8 @@ def test_cancel_interrupts_function_in_thread(server: FakeServer, serve: Any) ->
         try:
             for number in range(10_000):
                 ctx.step("nap", time.sleep, 0.01)
-        except Exception:
-            raise AssertionError("caught as an error") from None
+        except Exception as error:
+            raise AssertionError("caught as an error") from error
         finally:
             ended.set()
 

@@ -1,5 +1,12 @@
 """Workers in Python: functions that run as durable executions. Needs the extra `longhaul[worker]`."""
 
+try:
+    import pydantic as _pydantic  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "longhaul.worker needs the package pydantic: pip install 'longhaul[worker]'", name="pydantic"
+    ) from error
+
 from .app import App, Retry, Task
 from .context import Context, current
 from .errors import (

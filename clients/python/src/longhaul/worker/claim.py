@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dateutil.parser import isoparse
-
 from .errors import ProtocolError
 from .journal import Journal
+from .jsontext import time_of
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,6 @@ def _time(text: Any, where: str) -> datetime | None:
     if text is None:
         return None
     try:
-        return isoparse(text)
+        return time_of(text)
     except (ValueError, TypeError) as error:
         raise ProtocolError(f"execution {where} has a time that is none") from error

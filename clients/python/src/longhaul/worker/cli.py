@@ -78,7 +78,7 @@ def load_app(name: str) -> App:
     if not isinstance(app, App):
         apps = [key for key, value in vars(module).items() if isinstance(value, App)]
         hint = f"; it has {', '.join(apps)}" if apps else ""
-        raise ValueError(f"{module_name} has no longhaul.App named {attribute!r}{hint}")
+        raise TypeError(f"{module_name} has no longhaul.App named {attribute!r}{hint}")
     return app
 
 

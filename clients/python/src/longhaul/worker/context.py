@@ -328,7 +328,11 @@ class Context:
     # Events.
 
     def log(self, message: str, *, level: str = "info", **data: Any) -> None:
-        """Adds a line to the execution's events and to the worker's log, once: not while recorded steps are repeated."""
+        """Adds a line to the execution's events and to the worker's log.
+
+        Not while recorded steps are repeated: only the lines after the last recorded step are told by the next attempt
+        too.
+        """
         if level not in _LEVELS:
             raise ValueError(f"level is one of {', '.join(_LEVELS)}, not {level}")
         run = self._run

@@ -64,7 +64,7 @@ class Heartbeat:
                 failed = 0
                 while not self._sleep(self._renew_seconds if failed == 0 else pause_after(failed)):
                     failed = 0 if self._beat(http, failed) else failed + 1
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - the session raises it
             if not self._stopped.is_set():
                 self._on_error(error)
 

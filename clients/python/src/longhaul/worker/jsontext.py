@@ -1,10 +1,11 @@
-"""JSON as the protocol has it: text of values, checks of what can be stored, and keys of steps."""
+"""JSON as the protocol has it: text of values, checks of what can be stored, times, and keys of steps."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
+from datetime import datetime
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -16,6 +17,7 @@ MAX_RESULT_BYTES = 4 << 20
 
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)")
 # An even number of backslashes before it: otherwise the text is the six characters themselves.
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
@@ -47,6 +49,15 @@ def storable_text(value: Any, where: str) -> str:
     if "\\u0000" in text and _NUL.search(text):
         raise NotStorable(where, "it contains the character U+0000")
     return text
+
+
+def time_of(text: str) -> datetime:
+    """A time of the server, RFC 3339. Raises `ValueError`; Python 3.10 reads only a part of the format by itself."""
+    found = _TIME.fullmatch(text)
+    if found is None:
+        raise ValueError(f"no time: {text[:50]!r}")
+    whole, fraction, zone = found.groups()
+    return datetime.fromisoformat(f"{whole}.{(fraction or '')[:6]:0<6}{'+00:00' if zone == 'Z' else zone}")
 
 
 def step_key(name: str, arguments: Any, occurrence: Any) -> str:

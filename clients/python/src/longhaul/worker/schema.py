@@ -26,10 +26,9 @@ class Codec:
         if kind is not Any and kind is not inspect.Signature.empty:
             try:
                 self._adapter = TypeAdapter(kind)
-            except (PydanticSchemaGenerationError, PydanticUserError):
-                raise TypeError(
-                    f"the type {kind} has no JSON form; use a pydantic model, a dataclass or JSON types"
-                ) from None
+            except (PydanticSchemaGenerationError, PydanticUserError) as error:
+                reason = str(error).split("\n", 1)[0]
+                raise TypeError(f"the type {kind} has no JSON form: {reason}") from error
 
     def to_json(self, value: Any, where: str) -> Any:
         """The value as JSON types. Raises `NotStorable` that names `where`."""
@@ -84,7 +83,7 @@ class Signature:
                 self._model = _model(function.__name__, parameters, hints)
                 self._input = Codec(self._model)
         except (PydanticSchemaGenerationError, PydanticUserError, TypeError) as error:
-            raise TypeError(f"{key}: the input has no JSON form: {error}") from error
+            raise TypeError(f"{key}: the input has no JSON form: {str(error).splitlines()[0]}") from error
         self.returns = hints.get("return", Any)
         try:
             self.output = Codec(self.returns)

@@ -74,6 +74,7 @@ class Session:
         heartbeat.start()
         claims = loop.create_task(self._claim_loop())
         stopped = loop.create_task(_first(stop, self._drain))
+        patience = self.worker.unwind_seconds
         try:
             ends: set[asyncio.Future[Any]] = {self._over, claims, stopped}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -83,12 +84,15 @@ class Session:
                 await self._wind_down(claims)
             if self._over.done():
                 self._over.result()
+        except asyncio.CancelledError:
+            patience = 0.0
+            raise
         finally:
             heartbeat.stop()
             for task in (claims, stopped):
                 task.cancel()
             await asyncio.gather(claims, stopped, return_exceptions=True)
-            await self._close()
+            await self._close(patience)
 
     async def _wind_down(self, claims: asyncio.Task[None]) -> None:
         self.is_draining = True
@@ -125,14 +129,14 @@ class Session:
             # Its lease runs out, and what it holds runs elsewhere.
             log.warning("worker could not sign off: worker=%s: %s", self.worker_id, error)
 
-    async def _close(self) -> None:
+    async def _close(self, patience: float) -> None:
         self.writer.close()
         self.ender.close()
         for run in list(self.runs.values()):
             self._drop(run)
         tasks = [task for task in self._tasks if not task.done()]
         if tasks:
-            await asyncio.wait(tasks, timeout=self.worker.unwind_seconds)
+            await asyncio.wait(tasks, timeout=patience)
 
     def fail(self, error: BaseException) -> None:
         """Ends the session with the error."""

@@ -148,7 +148,7 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Whether a call of the function is to be awaited."""
     while isinstance(function, functools.partial):
         function = function.func
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _find(run: Run, step: Step, arguments: Any) -> Record | None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from pydantic import ValidationError
 
-from .errors import ChildFailed, Expired, Parked, ProtocolError, Rejected, StepMismatch
+from .errors import ChildFailed, Expired, Interrupted, Parked, ProtocolError, Rejected, StepMismatch
 from .journal import Scope
 from .jsontext import jsonable, step_key, storable_text
 from .run import ENDED, Run, Wait, children_of
@@ -108,7 +108,7 @@ class Spawner:
                         raise ProtocolError("the answer about children lacks one")
                     if not future.done():
                         future.set_result(by_key[key])
-            except BaseException as error:
+            except (Exception, Interrupted, asyncio.CancelledError) as error:  # noqa: BLE001 - who waits raises it
                 for _, _, future in batch:
                     if not future.done():
                         future.set_exception(error)

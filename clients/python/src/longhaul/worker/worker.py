@@ -16,11 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dateutil.parser import isoparse
-
 from .app import App, Task
 from .errors import ProtocolError, RegistrationRefused, RequestRefused, WorkerDead
-from .jsontext import text_of
+from .jsontext import text_of, time_of
 from .session import UNWIND_SECONDS, Session
 from .transport import Api, Server, pause_after
 
@@ -72,6 +70,8 @@ class Worker:
             raise ValueError(
                 "an address and an API key are needed: pass them, or set LONGHAUL_URL and LONGHAUL_API_KEY"
             )
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"the address of the API begins with http:// or https://, and {address!r} does not")
         self.server = Server(address, secret, timeout)
         self.queues = list(queues) if queues else list(dict.fromkeys(q for app in self.apps for q in app.queues()))
         self.concurrency = concurrency
@@ -105,7 +105,7 @@ class Worker:
         if not isinstance(text, str):
             return None
         try:
-            return float(isoparse(text).timestamp() - time.time())
+            return time_of(text).timestamp() - time.time()
         except ValueError:
             return None
 
