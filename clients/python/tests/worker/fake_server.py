@@ -251,10 +251,10 @@ class FakeServer:
                 return {"results": [self._end_entry(worker, entry) for entry in body["ends"]]}
             if tail and tail[0] == "executions" and len(tail) >= 3:
                 token = query.get("token") or (body or {}).get("token")
-                execution = self._leased(worker, tail[1], token)
-                if execution is None:
+                leased = self._leased(worker, tail[1], token)
+                if leased is None:
                     raise Problem(409, "lease_lost")
-                return self._asked(execution, method, "/".join(tail[2:]), query, body)
+                return self._asked(leased, method, "/".join(tail[2:]), query, body)
         raise Problem(404, "not_found")
 
     def _register(self, body: Any) -> Any:

@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_server import KEY, FakeServer
@@ -155,7 +155,9 @@ def test_submit_fields_stand_beside_arguments() -> None:
             return request
 
     app = app_of_inputs()
-    sent = app.tasks["t.named"].submit(1, client=Recorder(), priority=3, metadata={"a": 1}, idempotency_key="k")
+    sent = app.tasks["t.named"].submit(
+        1, client=cast(Any, Recorder()), priority=3, metadata={"a": 1}, idempotency_key="k"
+    )
     assert sent == {
         "queue": "default",
         "priority": 3,
@@ -308,7 +310,7 @@ def test_gather_drives_each_branch_until_it_waits(server: FakeServer, serve: Any
             await asyncio.sleep(0.02)
             return name
 
-        async def branch() -> str:
+        async def branch() -> Any:
             await ctx.step("one", step, "one")
             await ctx.step("two", step, "two")
             return await ctx.signal("a")
@@ -390,8 +392,8 @@ def test_wait_inside_an_effect_is_refused(server: FakeServer, serve: Any) -> Non
 
     @app.task
     async def fine(ctx: Context) -> int:
-        async def waits() -> int:
-            return await ctx.signal("go")
+        async def waits() -> Any:
+            return int(await ctx.signal("go"))
 
         return await ctx.step("waits", waits)
 

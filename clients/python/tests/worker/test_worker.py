@@ -251,7 +251,7 @@ def test_fenced_write_begins_nothing_more(server: FakeServer, serve: Any) -> Non
 
     def flow_steps(ctx: SyncContext) -> str:
         for name in ("a", "b", "c"):
-            ctx.step(name, lambda name=name: ran.append((ctx.attempt, name)))
+            ctx.step(name, ran.append, (ctx.attempt, name))
             if ctx.attempt == 1 and name == "a":
                 server.take_away(server.executions[ctx.execution_id])
         return "done"

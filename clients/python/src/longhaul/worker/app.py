@@ -7,20 +7,22 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, TypeVar, cast, overload
 
 from typing_extensions import ParamSpec
 
 from .schema import Signature
 from .steps import is_async
-from .tool import tool
+from .tool import Tool, ToolDecorator, tool
 from .waits import seconds_of
 
 if TYPE_CHECKING:
     from ..client import AsyncClient, Client
+    from .context import Context
+    from .sync_context import SyncContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +66,7 @@ class Task(Generic[P, R]):
     def __init__(
         self,
         app: App,
-        function: Callable[P, Any],
+        function: Callable[..., Any],
         definition: str,
         queue: str | None,
         spec: dict[str, Any],
@@ -81,8 +83,8 @@ class Task(Generic[P, R]):
         self.signature = Signature(function, definition, localns)
         self._spec = spec
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Calls the function itself."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function itself, with its context if it takes one."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -96,7 +98,7 @@ class Task(Generic[P, R]):
             spec["output_schema"] = output
         return spec
 
-    def input_of(self, *args: Any, **kwargs: Any) -> Any:
+    def input_of(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The input, as JSON types, for a call with these arguments, the context left out."""
         return self.signature.input_of(args, kwargs)
 
@@ -172,6 +174,22 @@ class Task(Generic[P, R]):
         }
 
 
+class TaskDecorator(Protocol):
+    """Makes a task of a function, with the types of its parameters and of what it returns."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
 class App:
     """A namespace of definitions: the function `charge` of the app `billing` is the definition `billing.charge`."""
 
@@ -186,6 +204,33 @@ class App:
 
     def __repr__(self) -> str:
         return f"<app {self.name}>"
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[Concatenate[SyncContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: Retry | int | Sequence[int] | None = None,
+        deadline: float | timedelta | None = None,
+        timeout: float | timedelta | None = None,
+        concurrency: int | Sequence[Mapping[str, Any]] | None = None,
+        budget: Mapping[str, Any] | None = None,
+        description: str | None = None,
+    ) -> TaskDecorator: ...
 
     def task(
         self,
@@ -256,7 +301,20 @@ class App:
         self.tasks[key] = task
         return task
 
-    tool = staticmethod(tool)
+    @overload
+    def tool(self, function: Callable[P, R], /, *, effect: str = ..., name: str | None = ...) -> Tool[P, R]: ...
+
+    @overload
+    def tool(self, /, *, effect: str = ..., name: str | None = ...) -> ToolDecorator: ...
+
+    def tool(
+        self, function: Callable[..., Any] | None = None, /, *, effect: str = "side_effect", name: str | None = None
+    ) -> Any:
+        """Makes a tool of a function: its calls inside an execution are steps with the effect.
+
+        `read_only`, `idempotent` or `side_effect`; the strictest one when absent.
+        """
+        return tool(function, effect=effect, name=name) if function else tool(effect=effect, name=name)
 
     def queues(self) -> list[str]:
         """Queues of the app and of its tasks."""

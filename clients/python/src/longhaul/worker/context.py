@@ -20,7 +20,7 @@ from .jsontext import jsonable, text_of
 from .model import Model
 from .run import Run
 from .schema import Codec
-from .tool import Tool, tool
+from .tool import Tool, ToolDecorator, tool
 from .waits import Decision, Handle, Spawner
 
 if TYPE_CHECKING:
@@ -164,11 +164,17 @@ class Context:
             steps.leave(step, token)
         return steps.complete(step, value)
 
+    @overload
+    def tool(self, function: Callable[P, R], /, *, effect: str = ..., name: str | None = ...) -> Tool[P, R]: ...
+
+    @overload
+    def tool(self, /, *, effect: str = ..., name: str | None = ...) -> ToolDecorator: ...
+
     def tool(
-        self, function: Callable[P, R] | None = None, /, *, effect: str = "side_effect", name: str | None = None
+        self, function: Callable[..., Any] | None = None, /, *, effect: str = "side_effect", name: str | None = None
     ) -> Any:
         """As `App.tool`, for a function that is made inside the task."""
-        return tool(function, effect=effect, name=name)
+        return tool(function, effect=effect, name=name) if function else tool(effect=effect, name=name)
 
     async def checkpoint(self) -> None:
         """Returns when the results of all steps so far are stored."""

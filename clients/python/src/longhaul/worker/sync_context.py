@@ -15,7 +15,7 @@ from . import steps, waits
 from .context import Context
 from .errors import Cancelled, Failure, LeaseLost
 from .model import Model
-from .tool import Tool, tool
+from .tool import Tool, ToolDecorator, tool
 from .waits import Decision, Handle
 
 if TYPE_CHECKING:
@@ -157,11 +157,17 @@ class SyncContext:
         finally:
             self._run.end_active()
 
+    @overload
+    def tool(self, function: Callable[P, R], /, *, effect: str = ..., name: str | None = ...) -> Tool[P, R]: ...
+
+    @overload
+    def tool(self, /, *, effect: str = ..., name: str | None = ...) -> ToolDecorator: ...
+
     def tool(
-        self, function: Callable[P, R] | None = None, /, *, effect: str = "side_effect", name: str | None = None
+        self, function: Callable[..., Any] | None = None, /, *, effect: str = "side_effect", name: str | None = None
     ) -> Any:
         """As `App.tool`, for a function that is made inside the task."""
-        return tool(function, effect=effect, name=name)
+        return tool(function, effect=effect, name=name) if function else tool(effect=effect, name=name)
 
     def checkpoint(self) -> None:
         """Returns when the results of all steps so far are stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from typing_extensions import ParamSpec
 
@@ -54,14 +54,18 @@ class Tool(Generic[P, R]):
         return value
 
 
+class ToolDecorator(Protocol):
+    """Makes a tool of a function."""
+
+    def __call__(self, function: Callable[P, R], /) -> Tool[P, R]: ...
+
+
 @overload
 def tool(function: Callable[P, R], /, *, effect: str = ..., name: str | None = ...) -> Tool[P, R]: ...
 
 
 @overload
-def tool(
-    function: None = None, /, *, effect: str = ..., name: str | None = ...
-) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(*, effect: str = ..., name: str | None = ...) -> ToolDecorator: ...
 
 
 def tool(function: Any = None, /, *, effect: str = "side_effect", name: str | None = None) -> Any:
