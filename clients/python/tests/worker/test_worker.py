@@ -198,12 +198,16 @@ def test_drain_ends_at_step_and_another_worker_goes_on(server: FakeServer, serve
 def test_drain_interrupts_what_does_not_end(server: FakeServer, serve: Any) -> None:
     app = App("t")
 
+    began = threading.Event()
+
     @app.task
     async def forever() -> None:
+        began.set()
         await asyncio.sleep(60)
 
     running = serve(app, drain_seconds=0.2)
-    execution = server.wait(server.submit("t.forever"), lambda execution: execution.status == "RUNNING")
+    execution = server.submit("t.forever")
+    assert began.wait(10)
     running.stop()
     assert execution.outcomes == [{"type": "drain"}]
 
