@@ -26,7 +26,7 @@ class Api:
         while True:
             try:
                 response = self.client._http.request(method, path, json=json, params=params)
-                return response.json() if response.content else None
+                return _json(response, f"{method} {path}")
             except httpx.TransportError as error:
                 failure: LonghaulError = ConnectionFailed(f"no answer from the API: {error or type(error).__name__}")
                 failure.__cause__ = error
@@ -41,12 +41,31 @@ class Api:
 
     def executions(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Executions by the filters of the list, newest first."""
-        cursor: str | None = None
+        return self.pages("/v1/executions", "executions", "cursor", "next_cursor", filters)
+
+    def pages(
+        self, path: str, field: str, parameter: str, following: str, filters: dict[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """Entries of all pages of a list."""
+        params = {"limit": 200, **filters}
         while True:
-            page = self.request(
-                "GET", "/v1/executions", params={"limit": 200, **filters, **({"cursor": cursor} if cursor else {})}
-            )
-            yield from page["executions"]
-            cursor = page.get("next_cursor")
-            if not cursor:
+            page = self.request("GET", path, params=params)
+            entries = page.get(field) if isinstance(page, dict) else None
+            if not isinstance(entries, list):
+                raise LonghaulError(f"GET {path}: the answer has no list {field!r}")
+            yield from entries
+            place = page.get(following)
+            if not place:
                 return
+            if place == params.get(parameter):
+                raise LonghaulError(f"GET {path}: the page after {place!r} is the same page")
+            params[parameter] = place
+
+
+def _json(response: httpx.Response, what: str) -> Any:
+    if not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError as error:
+        raise LonghaulError(f"{what}: the answer is no JSON") from error

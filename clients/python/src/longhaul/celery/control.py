@@ -82,16 +82,8 @@ class Inspect:
         return {worker["id"]: [{"name": queue} for queue in worker["queues"]] for worker in self._workers()}
 
     def _workers(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        after: str | None = None
-        while True:
-            page = self._app.api.request(
-                "GET", "/v1/workers", params={"limit": 200, **({"after": after} if after else {})}
-            )
-            found.extend(worker for worker in page["workers"] if worker.get("dead_at") is None)
-            after = page.get("next_after")
-            if not after:
-                return found
+        workers = self._app.api.pages("/v1/workers", "workers", "after", "next_after", {})
+        return [worker for worker in workers if worker.get("dead_at") is None]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("clock", "conf", "hello", "memdump", "memsample", "objgraph", "report", "revoked"):

@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Union
 from urllib.parse import quote
 
+from dateutil.parser import isoparse
+
 from ..errors import NotFound, WaitTimedOut
 from . import exceptions
 from .exceptions import IncompleteStream, ResultForgotten, TaskRevokedError, Unsupported, rebuild
@@ -218,7 +220,7 @@ class AsyncResult:
         """Time of the end."""
         execution = self._find()
         finished = execution.get("finished_at") if execution else None
-        return datetime.fromisoformat(finished.replace("Z", "+00:00")) if finished else None
+        return isoparse(finished) if finished else None
 
     @property
     def metadata(self) -> dict[str, Any]:

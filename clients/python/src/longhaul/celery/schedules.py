@@ -169,15 +169,10 @@ def publish(app: Celery) -> list[str]:
             app.api.request("PUT", f"/v1/schedules/{quote(key)}", json={"key": key, **spec})
         except NotFound:
             app.api.request("POST", "/v1/schedules", json={"key": key, **spec})
-    after: str | None = None
-    while True:
-        page = app.api.request("GET", "/v1/schedules", params={"limit": 200, **({"after": after} if after else {})})
-        for one in page["schedules"]:
-            if one["spec"].get("metadata", {}).get("celery_app") == app.main and one["key"] not in wanted:
-                app.api.request("DELETE", f"/v1/schedules/{quote(one['key'])}")
-        after = page.get("next_after")
-        if not after:
-            return sorted(wanted)
+    for one in list(app.api.pages("/v1/schedules", "schedules", "after", "next_after", {})):
+        if one["spec"].get("metadata", {}).get("celery_app") == app.main and one["key"] not in wanted:
+            app.api.request("DELETE", f"/v1/schedules/{quote(one['key'])}")
+    return sorted(wanted)
 
 
 def publish_in_background(app: Celery) -> None:

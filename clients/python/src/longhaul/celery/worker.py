@@ -10,7 +10,7 @@ import time
 import traceback as tracebacks
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -148,7 +148,7 @@ async def run_task(task: Task, ctx: Context, call: dict[str, Any]) -> Any:
         retries += 1
     request = _request(task, ctx, call, meta, retries)
     if retries == 0 and ctx.attempt == 1:
-        _check_expiry(task, meta)
+        _check_expiry(task, meta, ctx.created_at)
     if retries == 0 and (interval := parse_rate(task.rate_limit)) is not None:
         rate = _rates.setdefault((task.app.main, task.name), _Rate())
         await ctx.sleep(rate.reserve(interval), name="rate limit")
@@ -197,11 +197,14 @@ def _request(task: Task, ctx: Context, call: dict[str, Any], meta: dict[str, Any
     )
 
 
-def _check_expiry(task: Task, meta: dict[str, Any]) -> None:
+def _check_expiry(task: Task, meta: dict[str, Any], created_at: datetime | None) -> None:
     """Fails a task that is begun too late. One that has begun runs to its end."""
-    expires = meta.get("expires")
-    if expires is not None and datetime.fromisoformat(expires) <= datetime.now(timezone.utc):
-        raise Permanent(EXPIRED, f"{task.name} had expired at {expires} before it began")
+    expires = datetime.fromisoformat(meta["expires"]) if meta.get("expires") else None
+    if meta.get("expires_after") is not None and created_at is not None:
+        # Of a periodic task: its time is that of the tick.
+        expires = created_at + timedelta(seconds=meta["expires_after"])
+    if expires is not None and expires <= datetime.now(timezone.utc):
+        raise Permanent(EXPIRED, f"{task.name} had expired at {expires.isoformat()} before it began")
 
 
 async def _try(one: Running) -> dict[str, Any]:
@@ -508,9 +511,13 @@ async def run_canvas(app: Celery, ctx: Context, call: dict[str, Any]) -> Any:
         expires = datetime.fromisoformat(meta["expires"])
         if expires <= datetime.now(timezone.utc):
             raise Permanent(EXPIRED, f"the canvas had expired at {meta['expires']} before it began")
-    if "map" in spec:
-        return await _run_map(app, ctx, spec)
-    return await _Canvas(app, ctx).whole(spec, call.get("args"))
+    try:
+        if "map" in spec:
+            return await _run_map(app, ctx, spec)
+        return await _Canvas(app, ctx).whole(spec, call.get("args"))
+    except (AttributeError, KeyError, TypeError) as error:
+        # The input may come from any caller of the API; no attempt would succeed.
+        raise Permanent("invalid_canvas", f"the canvas is malformed: {_summary(error)}") from error
 
 
 async def _run_map(app: Celery, ctx: Context, spec: Spec) -> list[Any]:
