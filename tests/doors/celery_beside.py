@@ -16,6 +16,7 @@ code 1 if Longhaul loses or repeats, or if its tasks are back later than 10 s af
 from __future__ import annotations
 
 import argparse
+import calendar
 import json
 import os
 import pathlib
@@ -43,6 +44,7 @@ GIVE_UP = 60.0
 """Seconds after the last kill."""
 BACK_SECONDS = 10.0
 RATE_TASKS = 2000
+IDLE_SECONDS = 5.0
 
 STEP = """
 import os, time, uuid
@@ -175,9 +177,17 @@ class System:
         """Ids of those that have no result yet."""
         raise NotImplementedError
 
+    def ended_at(self, ids: list[str]) -> list[float]:
+        """Times at which those that have a result got it."""
+        raise NotImplementedError
+
     def recorded_runs(self, ids: list[str]) -> set[str] | None:
         """Runs of steps whose results are in a journal; None without one."""
         return None
+
+    def server_processes(self) -> list[psutil.Process]:
+        """Processes of the servers as they are now: some begin with the load."""
+        return [process for server in self.servers for process in tree(server.pid)]
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
         """Kills a worker and its children with -9."""
@@ -230,10 +240,17 @@ class CelerySystem(System):
         return [task.delay(one).id for one in inputs]
 
     def unfinished(self, ids: list[str]) -> list[str]:
-        # The keys of results, by one command: a look must not cost what it measures.
+        return [id for id, meta in zip(ids, self.metas(ids)) if meta.get("status") != "SUCCESS"]
+
+    def ended_at(self, ids: list[str]) -> list[float]:
+        done = [meta["date_done"] for meta in self.metas(ids) if meta.get("status") == "SUCCESS"]
+        return [timestamp(text) for text in done]
+
+    def metas(self, ids: list[str]) -> list[dict[str, Any]]:
+        """Results as they are stored, by one command."""
         backend = self.app.app.backend
         found = backend.client.mget([backend.get_key_for_task(id) for id in ids])
-        return [id for id, value in zip(ids, found) if value is None or json.loads(value)["status"] not in ("SUCCESS",)]
+        return [{} if value is None else json.loads(value) for value in found]
 
 
 class LonghaulSystem(System):
@@ -277,16 +294,27 @@ class LonghaulSystem(System):
         return ids
 
     def unfinished(self, ids: list[str]) -> list[str]:
-        waiting: set[str] = set()
-        for status in ("PENDING", "IN_PROGRESS", "FAILED"):
-            cursor = ""
-            while True:
-                page = self.request("GET", f"/v1/executions?status={status}&limit=200{cursor}")
-                waiting.update(one["id"] for one in page["executions"])
-                if not page["next_cursor"]:
-                    break
-                cursor = f"&cursor={page['next_cursor']}"
+        waiting = {one["id"] for status in ("PENDING", "IN_PROGRESS", "FAILED") for one in self.executions(status)}
         return [id for id in ids if id in waiting]
+
+    def executions(self, status: str) -> Iterator[dict[str, Any]]:
+        """Executions in a state."""
+        cursor = ""
+        while True:
+            page = self.request("GET", f"/v1/executions?status={status}&limit=200{cursor}")
+            yield from page["executions"]
+            if not page["next_cursor"]:
+                return
+            cursor = f"&cursor={page['next_cursor']}"
+
+    def ended_at(self, ids: list[str]) -> list[float]:
+        if len(ids) == 1:
+            found = [self.request("GET", f"/v1/executions/{ids[0]}")]
+        else:
+            found = list(self.executions("FINISHED"))
+        wanted = set(ids)
+        ends = [one["finished_at"] for one in found if one["id"] in wanted and one["status"] == "FINISHED"]
+        return [timestamp(text) for text in ends]
 
     def recorded_runs(self, ids: list[str]) -> set[str] | None:
         runs: set[str] = set()
@@ -374,30 +402,26 @@ def judge(killing: Killing, log: list[Line], kills: list[tuple[float, set[int]]]
 
 
 def measure_rate(system: System, count: int) -> Rate:
-    """Time for one-step tasks that wait when the worker starts, from the first end to the last."""
+    """One-step tasks that wait when the worker starts: the rate from the first end to the last."""
+    # What a worker needs to start is no cost of a task.
+    idle = system.start_worker(is_for_rate=True)
     if isinstance(system, LonghaulSystem):
-        first = system.start_worker(is_for_rate=True)
         system.wait_for_definitions()
-        system.kill(first)
+    time.sleep(IDLE_SECONDS)
+    start_cost = cpu(tree(idle.pid))
+    system.kill(idle)
     ids = system.send("one", list(range(count)))
-    servers = [process for server in system.servers for process in tree(server.pid)]
+    before = cpu(system.server_processes())
     worker = system.start_worker(is_for_rate=True)
-    wait_for(lambda: len(system.unfinished(ids)) < count, 60, f"{system.name} does not begin")
-    before_servers, before_workers = cpu(servers), cpu(tree(worker.pid))
-    began, at_begin = time.monotonic(), len(system.unfinished(ids))
-    left, megabytes = ids, 0.0
-    while left:
-        left = system.unfinished(left)
-        megabytes = max(megabytes, memory(tree(worker.pid)))
-        if time.monotonic() - began > 300:
-            sys.exit(f"{system.name}: {len(left)} of {count} one-step tasks are left after 300 s")
-        time.sleep(0.1)
-    seconds = time.monotonic() - began
-    rate = Rate(per_second=at_begin / max(seconds, 0.001))
-    rate.worker_cpu_seconds = cpu(tree(worker.pid)) - before_workers
-    rate.cpu_seconds = rate.worker_cpu_seconds + cpu(servers) - before_servers
-    rate.worker_megabytes = megabytes
-    rate.server_megabytes = memory(servers)
+    # Looks are at one task: they must not cost what they measure.
+    wait_for(lambda: system.ended_at(ids[-1:]) != [], 300, f"{system.name} does not end")
+    wait_for(lambda: not system.unfinished(ids), 300, f"{system.name} does not end")
+    rate = Rate(worker_cpu_seconds=max(0.0, cpu(tree(worker.pid)) - start_cost))
+    rate.cpu_seconds = rate.worker_cpu_seconds + cpu(system.server_processes()) - before
+    rate.worker_megabytes = memory(tree(worker.pid))
+    rate.server_megabytes = memory(system.server_processes())
+    ends = sorted(system.ended_at(ids))
+    rate.per_second = (count - 1) / max(ends[-1] - ends[0], 0.001)
     system.kill(worker)
     return rate
 
@@ -475,6 +499,12 @@ def wait_for(holds: Callable[[], bool], seconds: float, otherwise: str) -> None:
         if time.monotonic() > end:
             sys.exit(otherwise)
         time.sleep(0.1)
+
+
+def timestamp(text: str) -> float:
+    """Seconds since 1970 of a time in UTC, with any number of digits after the point."""
+    whole, _, fraction = text.removesuffix("Z").removesuffix("+00:00").partition(".")
+    return calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{fraction or 0}")
 
 
 def p99(values: list[float]) -> float:
