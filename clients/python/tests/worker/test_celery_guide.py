@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -62,6 +63,10 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     worker = Worker(module.app.longhaul_app, drain_seconds=2.0)
     thread = threading.Thread(target=lambda: loop.run_until_complete(worker.serve(stop)), daemon=True)
     thread.start()
+    end = time.monotonic() + 20
+    while worker.worker_id is None:
+        assert time.monotonic() < end, "the worker does not register"
+        time.sleep(0.02)
     yield {"__name__": "__main__"}
     loop.call_soon_threadsafe(stop.set)
     thread.join(20)

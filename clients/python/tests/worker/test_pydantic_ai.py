@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import json
 from collections import Counter
@@ -15,6 +14,8 @@ import pytest
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai 2.66 needs Python 3.11")
 
+import pydantic_ai.models
+from fake_server import Execution, FakeServer
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.durable_exec import DurableOperationId
 from pydantic_ai.exceptions import UserError
@@ -23,6 +24,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from longhaul.pydantic_ai import LonghaulDurability, StepConfig, _content
+from longhaul.worker import App
 from longhaul.worker.claim import Claim
 from longhaul.worker.context import Context, bind
 from longhaul.worker.errors import OutcomeUnknown
@@ -349,7 +351,34 @@ def test_blocking_task_is_refused_by_name() -> None:
     asyncio.run(check())
 
 
-with contextlib.suppress(ImportError):
-    import pydantic_ai.models
+def test_worker_that_dies_at_each_boundary_goes_on(server: FakeServer, serve: Callable[..., Any]) -> None:
+    worlds: dict[str, World] = {}
+    app = App("shop")
 
-    pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
+    @app.task
+    async def answer(ctx: Context, world: str) -> str:
+        return await worlds[world].run(ctx)
+
+    serve(app)
+    points: list[str] = []
+    dies_at = [-1]
+
+    def boundary(execution: Execution, point: str) -> bool:
+        points.append(point)
+        return len(points) - 1 == dies_at[0]
+
+    server.boundary = boundary
+    worlds["first"] = World(True, True)
+    output = server.finished(server.submit("shop.answer", {"world": "first"}))
+    once, found = worlds["first"].calls, list(points)
+    assert (output, once["model"]) == ("stock 3, price 5 EUR", 2)
+    for place, point in enumerate(found):
+        points.clear()
+        dies_at[0] = place
+        worlds[str(place)] = World(True, True)
+        assert server.finished(server.submit("shop.answer", {"world": str(place)})) == output
+        again = sum((worlds[str(place)].calls - once).values())
+        assert again == 0 if point.startswith("after") else again <= 2, f"died {point}, boundary {place}"
+
+
+pydantic_ai.models.ALLOW_MODEL_REQUESTS = False

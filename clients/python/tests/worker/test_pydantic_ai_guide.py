@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,10 +50,13 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def served(app: App) -> Iterator[None]:
     """Serves the app beside the block."""
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
-    thread = threading.Thread(
-        target=lambda: loop.run_until_complete(Worker(app, drain_seconds=2.0).serve(stop)), daemon=True
-    )
+    worker = Worker(app, drain_seconds=2.0)
+    thread = threading.Thread(target=lambda: loop.run_until_complete(worker.serve(stop)), daemon=True)
     thread.start()
+    end = time.monotonic() + 20
+    while worker.worker_id is None:
+        assert time.monotonic() < end, "the worker does not register"
+        time.sleep(0.02)
     try:
         yield
     finally:
