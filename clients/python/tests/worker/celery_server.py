@@ -11,7 +11,6 @@ from typing import Any
 
 from fake_server import ENDED, Cut, Execution, FakeServer, Problem
 
-
 _USAGE = ("turns", "calls", "input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "uncosted_turns")
 _LINKS = ("self", "steps", "attempts", "events", "cancel", "retry", "fork", "children", "tool_results")
 
@@ -30,7 +29,7 @@ class CeleryServer(FakeServer):
         local = self._local
 
         class WithKey(handler):  # type: ignore[misc]
-            do_PUT = handler._serve  # noqa: N815
+            do_PUT = handler._serve
 
             def _answer(self, *args: Any) -> Any:
                 local.key = self.headers.get("idempotency-key")

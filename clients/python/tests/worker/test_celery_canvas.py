@@ -392,7 +392,7 @@ def test_replaced_task_has_the_result_of_its_canvas(app: Celery, run: Callable[[
 def test_bound_task_has_the_context_of_the_worker(server: CeleryServer, app: Celery, run: Callable[[], Celery]) -> None:
     @app.task(name="t.stepped", bind=True, max_retries=1)
     def stepped(self: Task) -> int:
-        value = self.ctx.step("count", lambda: calls.update(["count"]) or 7)
+        value: int = self.ctx.step("count", lambda: calls.update(["count"]) or 7)
         if self.request.retries == 0:
             raise self.retry(countdown=0)
         return value

@@ -58,7 +58,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     path = tmp_path_factory.mktemp("guide") / "tasks.py"
     path.write_text(source[1], encoding="utf-8")
     module.__file__ = str(path)
-    exec(compile(source[1], str(path), "exec"), module.__dict__)
+    exec(compile(source[1], str(path), "exec"), module.__dict__)  # noqa: S102
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
     worker = Worker(module.app.longhaul_app, drain_seconds=2.0)
     thread = threading.Thread(target=lambda: loop.run_until_complete(worker.serve(stop)), daemon=True)
@@ -83,7 +83,7 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 def test_section(title: str, examples: str, names: dict[str, Any]) -> None:
     for line in "\n".join(text for _, text in sections()).splitlines():
         if line.startswith((">>> from ", ">>> import ")):
-            exec(line.removeprefix(">>> "), names)
+            exec(line.removeprefix(">>> "), names)  # noqa: S102
     report: list[str] = []
     test = doctest.DocTestParser().get_doctest(examples, names, title, str(GUIDE), 0)
     # The session goes on in the next section.

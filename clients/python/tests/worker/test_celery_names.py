@@ -85,15 +85,16 @@ def print_it() -> None:
 
 def test_unsupported_import_is_named() -> None:
     with pytest.raises(Unsupported, match="signals"):
-        exec("from longhaul.celery import signals", {})
+        exec("from longhaul.celery import signals", {})  # noqa: S102
     with pytest.raises(ImportError, match="no_such"):
-        exec("from longhaul.celery import no_such", {})
+        exec("from longhaul.celery import no_such", {})  # noqa: S102
 
 
 def test_times_without_a_zone_are_refused(app: Celery) -> None:
     for option in ("eta", "expires"):
         with pytest.raises(ValueError, match="no time zone"):
-            app.tasks["t.add"].apply_async((1, 1), **{option: datetime.now() + timedelta(days=1)})
+            options: dict[str, Any] = {option: datetime.now() + timedelta(days=1)}
+            app.tasks["t.add"].apply_async((1, 1), **options)
 
 
 def test_settings_come_from_modules_and_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,14 +211,14 @@ SHAPES = [
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_canvas_has_the_value_that_it_has_in_celery(app: Celery, number: int) -> None:
     celery = pytest.importorskip("celery")
-    theirs = celery.Celery("theirs", set_as_current=False, broker="memory://", backend="cache+memory://")
+    theirs: Any = celery.Celery("theirs", set_as_current=False, broker="memory://", backend="cache+memory://")
     theirs.conf.task_always_eager = True
 
-    @theirs.task(name="t.add")
+    @theirs.task(name="t.add")  # type: ignore[untyped-decorator]
     def add(x: int, y: int) -> int:
         return x + y
 
-    @theirs.task(name="t.tsum")
+    @theirs.task(name="t.tsum")  # type: ignore[untyped-decorator]
     def tsum(numbers: list[int]) -> int:
         return sum(numbers)
 
@@ -234,7 +235,7 @@ def test_signatures_keep_their_parts(app: Celery) -> None:
     sig = add.signature((2, 2), {"debug": True}, countdown=10)
     assert (sig.args, sig.kwargs, sig.options) == ((2, 2), {"debug": True}, {"countdown": 10})
     whole = chord(group(add.s(1, 1)), chain(add.s(1), add.s(2)))
-    copy = Signature.from_dict(dict(whole))
+    copy: Any = Signature.from_dict(dict(whole))
     assert copy == whole and copy is not whole
     copy.tasks[0].set(countdown=1)
     assert whole.tasks[0].options == {}

@@ -6,7 +6,8 @@ import asyncio
 import contextvars
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,7 +108,7 @@ class World:
         self.agent = self._agent()
 
     def _agent(self) -> Agent[None, str]:
-        async def on_events(ctx: RunContext[None], events: AsyncIterator[Any]) -> None:
+        async def on_events(ctx: RunContext[None], events: AsyncIterable[Any]) -> None:
             async for event in events:
                 self.events.append(event.event_kind)
 
@@ -244,16 +245,16 @@ def test_names_of_steps_never_change() -> None:
 
 def test_two_runs_in_one_execution_have_records_of_their_own() -> None:
     async def both(world: World, ctx: Context) -> list[str]:
-        return await asyncio.gather(world.run(ctx), world.run(ctx))
+        return list(await asyncio.gather(world.run(ctx), world.run(ctx)))
 
     async def check() -> None:
         world, store = World(True, False), Store()
-        first = await store.attempt(lambda ctx: both(world, ctx))
+        first = await store.attempt(partial(both, world))
         assert world.calls == {"model": 4, "stock": 2, "price": 2}
         for place in range(store.writes):
             again, other = World(True, False), Store()
             other.dies_at, other.dies_after_it = place, True
-            assert await other.until_done(lambda ctx, again=again: both(again, ctx)) == first
+            assert await other.until_done(partial(both, again)) == first
             assert again.calls["model"] <= 5
 
     asyncio.run(check())
@@ -322,7 +323,7 @@ def test_agent_outside_a_worker_runs_as_without_it() -> None:
 
 def test_unknown_effect_is_refused_by_name() -> None:
     with pytest.raises(UserError, match="effect='twice'"):
-        LonghaulDurability[None](tool_step={"effect": "twice"})  # type: ignore[typeddict-item]
+        LonghaulDurability[None](tool_step={"effect": "twice"})  # type: ignore[arg-type]
 
 
 def test_operation_of_a_later_release_is_a_step_of_its_run() -> None:

@@ -42,7 +42,7 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Runs it as a module."""
     module = ModuleType(name)
     monkeypatch.setitem(sys.modules, name, module)
-    exec(compile(program(name), f"{name}.py", "exec"), module.__dict__)
+    exec(compile(program(name), f"{name}.py", "exec"), module.__dict__)  # noqa: S102
     return module.__dict__
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..client import Client
 from ..errors import Conflict
@@ -185,6 +185,12 @@ class Celery:
         return name
 
     # Tasks
+
+    @overload
+    def task(self, function: Callable[..., Any], /) -> _Task: ...
+
+    @overload
+    def task(self, **options: Any) -> Callable[[Callable[..., Any]], _Task]: ...
 
     def task(self, *args: Any, **options: Any) -> Any:
         """Makes a task of a function: `@app.task` or `@app.task(bind=True, …)`."""
@@ -510,6 +516,14 @@ _UNSUPPORTED = {
     "steps": ": there are no bootsteps",
     "user_options": ": `longhaul-worker` has its own options",
 }
+
+
+@overload
+def shared_task(function: Callable[..., Any], /) -> _SharedTask: ...
+
+
+@overload
+def shared_task(**options: Any) -> Callable[[Callable[..., Any]], _SharedTask]: ...
 
 
 def shared_task(*args: Any, **options: Any) -> Any:

@@ -37,13 +37,13 @@ class Job:
                 self._thread = threading.get_ident()
             value = self._context.run(self._function)
             self._close()
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001
             error = raised
         # An interrupt may arrive after the function has returned, as long as the job is open.
         while not self._is_closed:
             try:
                 self._close()
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001
                 error = raised
         self._loop.call_soon_threadsafe(self._deliver, value, error)
 

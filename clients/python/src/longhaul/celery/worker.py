@@ -263,7 +263,7 @@ def _body(one: Running, args: list[Any], kwargs: dict[str, Any]) -> _Outcome:
     try:
         task.before_start(request.id, args, kwargs)
         outcome = _Outcome(value=task._call(args, kwargs))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         outcome = _outcome_of(one, error)
     return _handled(one, outcome, args, kwargs)
 
@@ -274,7 +274,7 @@ async def _body_async(one: Running, args: list[Any], kwargs: dict[str, Any]) -> 
     try:
         task.before_start(request.id, args, kwargs)
         outcome = _Outcome(value=await task._call(args, kwargs))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         outcome = _outcome_of(one, error)
     return _handled(one, outcome, args, kwargs)
 
