@@ -44,12 +44,16 @@ class Store:
         self.steps: list[dict[str, Any]] = []
         self.dies_at: int | None = None
         self.dies_after_it = False
+        self.is_dead = False
         self.writes = 0
 
     def later(self, run: Run) -> None:
         """Stores what was added, in the place of the worker's writer."""
+        if self.is_dead:
+            raise Killed
         dies = self.dies_at == self.writes
         self.writes += 1
+        self.is_dead = dies
         if dies and not self.dies_after_it:
             raise Killed
         write = run.take_write()
@@ -82,7 +86,16 @@ class Store:
             return await function(ctx)
 
         self.writes = 0
-        return await contextvars.copy_context().run(asyncio.ensure_future, body())
+        others = asyncio.all_tasks()
+        try:
+            return await contextvars.copy_context().run(asyncio.ensure_future, body())
+        finally:
+            # Nothing of a process that died goes on.
+            left = asyncio.all_tasks() - others
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+            self.is_dead = False
 
     async def until_done(self, function: Callable[[Context], Awaitable[Any]]) -> Any:
         """Attempts until one does not die; only the first dies."""
@@ -185,7 +198,10 @@ def test_death_at_each_boundary_repeats_nothing_recorded(parallel: bool, streame
             world, store = World(parallel, streamed), Store()
             store.dies_at, store.dies_after_it = place, True
             assert await store.until_done(world.run) == output
-            assert world.calls == once, f"died after write {place}"
+            assert world.calls["model"] == once["model"], f"died after write {place}"
+            # Of parallel tools, the one that is under way when the other is recorded is cut, and runs again.
+            again = world.calls - once
+            assert sum(again.values()) <= (1 if parallel else 0), f"died after write {place}: {again}"
 
     asyncio.run(check())
 
@@ -379,7 +395,7 @@ def test_worker_that_dies_at_each_boundary_goes_on(server: FakeServer, serve: Ca
         worlds[str(place)] = World(True, True)
         assert server.finished(server.submit("shop.answer", {"world": str(place)})) == output
         again = sum((worlds[str(place)].calls - once).values())
-        assert again == 0 if point.startswith("after") else again <= 2, f"died {point}, boundary {place}"
+        assert again <= (1 if point.startswith("after") else 2), f"died {point}, boundary {place}"
 
 
 pydantic_ai.models.ALLOW_MODEL_REQUESTS = False
