@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -290,3 +292,77 @@ def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
     server.signal(execution, "go", None)
     assert server.finished(execution) == sum(range(1203))
     assert calls["work"] == 1203
+
+
+def test_effects_that_began_end_before_a_park_a_failure_and_a_drain(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+    sent: list[str] = []
+    began = threading.Event()
+
+    @app.tool(effect="side_effect")
+    async def send(text: str) -> str:
+        began.set()
+        await asyncio.sleep(0.2)
+        sent.append(text)
+        return text
+
+    @app.task
+    async def parks(ctx: Context) -> list[Any]:
+        return list(await asyncio.gather(ctx.signal("go"), send("a"), send("b")))
+
+    @app.task
+    async def fails(ctx: Context) -> list[Any]:
+        async def bad() -> None:
+            if ctx.attempt == 1:
+                await asyncio.sleep(0.05)
+                raise Transient("bad")
+
+        return list(await asyncio.gather(bad(), send("a"), send("b")))
+
+    @app.task
+    async def drains(ctx: Context) -> list[Any]:
+        return list(await asyncio.gather(send("a"), send("b"), send("c")))
+
+    running = serve(app)
+    execution = server.parked(server.submit("t.parks"), "signal")
+    server.signal(execution, "go", 1)
+    assert server.finished(execution) == [1, "a", "b"]
+    assert server.finished(server.submit("t.fails")) == [None, "a", "b"]
+    assert sorted(sent) == ["a", "a", "b", "b"]
+    for delay in (0.0, 0.01, 0.1):
+        sent.clear()
+        began.clear()
+        execution = server.submit("t.drains")
+        if delay:
+            assert began.wait(10)
+            time.sleep(delay)
+        running.stop()
+        running = serve(app)
+        assert server.finished(execution) == ["a", "b", "c"]
+        assert sorted(sent) == ["a", "b", "c"]
+
+
+def test_drain_between_intent_and_call_does_not_lose_the_call(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+    sent: list[str] = []
+
+    @app.tool(effect="side_effect")
+    async def send() -> str:
+        sent.append("sent")
+        return "sent"
+
+    @app.task
+    async def flow(ctx: Context) -> str:
+        return await send()
+
+    running = serve(app)
+
+    def drain(execution: Execution, point: str) -> bool:
+        if point == "after write":
+            for run in running.worker.session.runs.values():
+                run.draining = True
+        return False
+
+    server.boundary = drain
+    assert server.finished(server.submit("t.flow")) == "sent"
+    assert sent == ["sent"]

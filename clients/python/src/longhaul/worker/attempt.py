@@ -82,12 +82,15 @@ async def _outcome(run: Run) -> str | None:
         _tell_unasked(run)
         return f'{{"type":"finish","output":{text}}}'
     except Parked:
+        await _quiet(run)
         return await _park(run)
     except Draining:
+        await _quiet(run)
         return DRAIN
     except (LeaseLost, Cancelled, asyncio.CancelledError):
         return outcome_of_interrupt(run)
     except Failure as error:
+        await _quiet(run, run.session.worker.drain_seconds)
         if isinstance(error, Permanent):
             _tell_unasked(run)
         log.info("attempt failed: execution.id=%s code=%s: %s", run.id, error.code, error.summary)
@@ -100,6 +103,7 @@ async def _outcome(run: Run) -> str | None:
     except BaseException as error:
         # SystemExit too: a function must not end the worker.
         log.warning("attempt raised: execution.id=%s attempt=%d", run.id, run.claim.attempt, exc_info=error)
+        await _quiet(run, run.session.worker.drain_seconds)
         after = error.retry_after if isinstance(error, LonghaulError) else None
         return failure(Transient("exception", f"{type(error).__name__}: {error}"), after)
 
@@ -122,6 +126,16 @@ async def _call(run: Run, task: Task[Any, Any]) -> Any:
         args = [sync, *args]
     call = functools.partial(context.run, functools.partial(task.function, *args, **kwargs))
     return await loop.run_in_executor(run.session.worker.threads, call)
+
+
+async def _quiet(run: Run, seconds: float | None = None) -> None:
+    """Waits for the steps that tasks of the function have begun: the next attempt is to know their results."""
+    run.has_ended = True
+    if run.active > 0:
+        try:
+            await asyncio.wait_for(run.until_quiet(0), seconds)
+        except asyncio.TimeoutError:
+            log.error("steps do not end, and are left alone: execution.id=%s", run.id)
 
 
 async def _load_journal(run: Run) -> None:

@@ -74,6 +74,7 @@ class Run:
         "claim",
         "draining",
         "ending",
+        "has_ended",
         "idle",
         "in_flight",
         "is_over",
@@ -100,6 +101,8 @@ class Run:
         self.cancel_requested = claim.cancel_requested
         self.timed_out = False
         self.draining = False
+        self.has_ended = False
+        """The function ended: tasks that it left behind begin nothing more."""
         self.ending = False
         """Its end is on its way."""
         self.is_over = False
@@ -320,6 +323,8 @@ class Run:
     def check_begin(self) -> None:
         """As `check`, before something new is begun: a worker that shuts down begins nothing."""
         self.check()
+        if self.has_ended:
+            raise LeaseLost(f"the function of execution {self.id} has ended, and waits for what it began")
         if self.draining:
             raise Draining(f"the worker of execution {self.id} shuts down")
 

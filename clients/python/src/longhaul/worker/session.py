@@ -51,6 +51,8 @@ class Session:
         self._empty = asyncio.Event()
         self._drain = asyncio.Event()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # An error after the end, such as of a late renewal, tells nobody anything.
+        self._over.add_done_callback(lambda over: None if over.cancelled() else over.exception())
         self._tasks: set[asyncio.Task[Any]] = set()
         self.set_clock(registration)
 
@@ -123,6 +125,7 @@ class Session:
     async def _sign_off(self) -> None:
         if self._over.done():
             return
+        self._over.set_result(None)
         try:
             await self.api.call("DELETE", self.path, tries=3, timeout=5.0)
         except (WorkerError, RequestRefused, ConnectionError) as error:

@@ -63,7 +63,10 @@ async def begin(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Step:
-    """Finds the step. If it is not done, everything before it is stored when this returns, its intent too."""
+    """Finds the step. If it is not done, everything before it is stored when this returns, its intent too.
+
+    The step then counts as one that runs, until `leave`.
+    """
     run.check()
     if not isinstance(name, str) or not 0 < len(name) <= 200 or "\0" in name:
         raise ValueError(f"the name of a step is a text of 1 to 200 characters without U+0000, not {name!r:.50}")
@@ -76,10 +79,16 @@ async def begin(
     if record is not None and (record.effect == "side_effect" or effect == "side_effect"):
         raise OutcomeUnknown(name, step.idempotency_key)
     run.check_begin()
-    if record is None and step.has_intent:
-        run.record(step.key, name, "intent", effect, None, "null")
-    await run.barrier()
-    run.check_begin()
+    # From here on no wait of a parallel branch and no drain may cut it: an intent without a result means that the effect
+    # may have happened.
+    run.begin_active()
+    try:
+        if record is None and step.has_intent:
+            run.record(step.key, name, "intent", effect, None, "null")
+        await run.barrier()
+    except BaseException:
+        run.end_active()
+        raise
     step.began = time.perf_counter()
     return step
 
@@ -107,7 +116,6 @@ def not_done(step: Step) -> None:
 def enter(step: Step) -> Any:
     """The function of the step begins."""
     step.outer = current_step.get()
-    step.run.begin_active()
     return current_step.set(step)
 
 

@@ -126,7 +126,7 @@ class SyncContext:
             effect, function = function.effect, function.function
         if steps.is_async(function):
             raise TypeError(f"step {name}: a function with async needs a task with async")
-        step = self._call(self._begin(name, function, effect, args, kwargs))
+        step = self._call(steps.begin(self._run, self._root, name, function, effect, args, kwargs))
         if step.is_done:
             return step.value
         step.outer = steps.current_step.get()
@@ -145,12 +145,6 @@ class SyncContext:
         return self._call(self._complete(step, value))
 
     # One call of the event loop for each: a change of threads costs more than the rest of a step.
-    async def _begin(self, *asked: Any) -> steps.Step:
-        step = await steps.begin(self._run, self._root, *asked)
-        if not step.is_done:
-            self._run.begin_active()
-        return step
-
     async def _complete(self, step: steps.Step, value: Any) -> Any:
         try:
             return steps.complete(step, value)

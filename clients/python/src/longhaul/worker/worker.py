@@ -79,8 +79,8 @@ class Worker:
         self.unwind_seconds = UNWIND_SECONDS
         self.build = build or build_of(self.tasks.values())
         self.serves = {key: list(versions) for key, versions in (serves or {}).items()}
-        self.worker_id: str | None = None
-        """Id of the present registration."""
+        self.session: Session | None = None
+        """The present registration."""
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
 
     @property
@@ -94,6 +94,11 @@ class Worker:
         """Calls a function in a thread, with the context variables of the caller."""
         call = functools.partial(contextvars.copy_context().run, function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self.threads, call)
+
+    @property
+    def worker_id(self) -> str | None:
+        """Id of the present registration."""
+        return self.session.worker_id if self.session else None
 
     def task_of(self, definition: str) -> Task[Any, Any] | None:
         """The task that serves a definition."""
@@ -155,7 +160,7 @@ class Worker:
                 if registration is None:
                     return
                 session = Session(self, api, registration)
-                self.worker_id = session.worker_id
+                self.session = session
                 log.info(
                     "worker is registered: worker=%s queues=%s definitions=%d concurrency=%d",
                     session.worker_id,
@@ -171,7 +176,7 @@ class Worker:
                     log.warning("%s; it registers anew", error)
                     await asyncio.sleep(pause_after(1))
         finally:
-            self.worker_id = None
+            self.session = None
             await api.close()
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
