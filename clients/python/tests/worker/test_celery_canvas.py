@@ -108,7 +108,10 @@ def test_canvas_survives_a_death_at_each_boundary(server: CeleryServer, run: Cal
         return len(points) - 1 == wanted[0]
 
     server.boundary = boundary
-    assert big(app)().get(timeout=20) == 84
+    result = big(app)()
+    assert result.get(timeout=20) == 84
+    # The callback lasts longer than the result.
+    server.wait(server.executions[result._canvas.execution_id])
     count = len(points)
     assert count > 20
     for place in range(0, count, 2):
@@ -293,6 +296,38 @@ def test_revoked_task_does_not_run(run: Callable[[], Celery]) -> None:
     whole = group(sig(app, "add", i, i).set(countdown=60) for i in range(2))()
     whole.revoke()
     assert calls["add"] == 0
+
+
+def test_terminated_task_ends_within_its_next_line(app: Celery, run: Callable[[], Celery]) -> None:
+    ended: list[str] = []
+
+    @app.task(name="t.forever", bind=True)
+    def forever(self: Task, waits: bool) -> None:
+        calls["begun"] += 1
+        try:
+            if waits:
+                self.ctx.step("wait", time.sleep, 0.3)
+            while True:
+                time.sleep(0.01)
+        except BaseException as error:
+            ended.append(type(error).__name__)
+            raise
+
+    run()
+    for number, waits in enumerate((False, True), 1):
+        result = forever.delay(waits)
+        end = time.monotonic() + 5
+        while calls["begun"] < number and time.monotonic() < end:
+            time.sleep(0.01)
+        result.revoke()
+        assert result.state == "STARTED"
+        result.revoke(terminate=True)
+        with pytest.raises(TaskRevokedError):
+            result.get(timeout=5)
+    end = time.monotonic() + 5
+    while len(ended) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert ended == ["Cancelled", "Cancelled"]
 
 
 def test_forgotten_result_is_named(run: Callable[[], Celery]) -> None:

@@ -221,9 +221,9 @@ async def _try(one: Running) -> dict[str, Any]:
             one.report = lambda state: ctx.progress(**state)
             outcome = await _limited_coroutine(_body_async(one, args, kwargs), hard, soft)
         else:
-            one.sync_ctx = _sync_context(ctx)
+            one.sync_ctx = SyncContext(ctx, asyncio.get_running_loop())
             one.report = lambda state: one.sync_ctx.progress(**state)
-            outcome = await _limited_thread(partial(_body, one, args, kwargs), hard, soft)
+            outcome = await _limited_thread(ctx, partial(_body, one, args, kwargs), hard, soft)
     finally:
         reset_running(token)
     return await _conclude(one, outcome)
@@ -314,7 +314,9 @@ def _handled(one: Running, outcome: _Outcome, args: list[Any], kwargs: dict[str,
     return outcome
 
 
-async def _limited_thread(function: Callable[[], _Outcome], hard: float | None, soft: float | None) -> _Outcome:
+async def _limited_thread(
+    ctx: Context, function: Callable[[], _Outcome], hard: float | None, soft: float | None
+) -> _Outcome:
     """Runs the function in a thread. At the soft limit an exception is raised in it; at the hard one it is left."""
     job, future = _threads.start(function)
     loop = asyncio.get_running_loop()
@@ -322,13 +324,18 @@ async def _limited_thread(function: Callable[[], _Outcome], hard: float | None, 
     try:
         await asyncio.wait([future], timeout=hard)
     except BaseException:
+        # The execution is cancelled. A call of the context in which the thread waits ends first.
+        for call in list(ctx._run.calls):
+            call.cancel()
         job.interrupt(Cancelled)
+        future.cancel()
         raise
     finally:
         if timer is not None:
             timer.cancel()
     if not future.done():
         job.interrupt(Cancelled)
+        future.cancel()
         return _Outcome(error=TimeLimitExceeded(f"{hard:g} seconds"))
     return cast(_Outcome, future.result())
 
@@ -538,7 +545,7 @@ async def _map_item(task: Task, ctx: Context, id: str, args: list[Any]) -> Any:
     try:
         if task.is_async:
             return await task._call(args, {})
-        one.sync_ctx = _sync_context(ctx)
+        one.sync_ctx = SyncContext(ctx, asyncio.get_running_loop())
         _, future = _threads.start(partial(_call_bound, one, args))
         return await future
     except Failure:
@@ -553,12 +560,6 @@ async def _map_item(task: Task, ctx: Context, id: str, args: list[Any]) -> Any:
 def _call_bound(one: Running, args: list[Any]) -> Any:
     bind(one.sync_ctx)
     return one.task._call(args, {})
-
-
-def _sync_context(ctx: Context) -> SyncContext:
-    """The context for a thread, in which a cancel is an exception of its own."""
-    ctx._run.is_sync = True
-    return SyncContext(ctx, asyncio.get_running_loop())
 
 
 async def _ended(handle: Any) -> None:
