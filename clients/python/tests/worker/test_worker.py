@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from longhaul.worker import (
     SyncContext,
     Worker,
 )
+from longhaul.worker.transport import Api, Server
 
 
 def until(reached: Callable[[], Any], seconds: float = 10.0) -> None:
@@ -575,3 +577,40 @@ def test_definition_that_is_not_served_is_released(server: FakeServer, serve: An
     server.wait(other, lambda execution: {"type": "release"} in execution.outcomes)
     running.worker.tasks = tasks
     assert server.finished(other) == 1
+
+
+def test_answer_that_never_ends_is_given_up(server: FakeServer) -> None:
+    app = App("t")
+
+    @app.task
+    async def quick() -> int:
+        return 1
+
+    dripping = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def drip() -> None:
+        while not over.is_set():
+            connection, _ = dripping.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+                while not over.wait(0.05):
+                    try:
+                        connection.sendall(b" ")
+                    except OSError:
+                        break
+
+    threading.Thread(target=drip, daemon=True).start()
+
+    async def call() -> None:
+        api = Api(Server(f"http://127.0.0.1:{dripping.getsockname()[1]}", KEY, timeout=0.2))
+        try:
+            await api.call("POST", "/v1/workers", "{}", tries=1)
+        finally:
+            await api.close()
+
+    with pytest.raises(ConnectionError, match="POST /v1/workers"):
+        asyncio.run(asyncio.wait_for(call(), 5))
+    over.set()
+    dripping.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -98,7 +99,7 @@ def _claim(execution: Any) -> Claim:
         attempt=execution["attempt"],
         wake_seq=execution["wake_seq"],
         cancel_requested=execution.get("cancel_requested") is True,
-        active_seconds=float(active) if isinstance(active, (int, float)) else None,
+        active_seconds=float(active) if isinstance(active, (int, float)) and math.isfinite(active) else None,
         times=(execution.get("deadline_at"), execution.get("created_at")),
         root=execution.get("root"),
         depth=execution["depth"] if type(execution.get("depth")) is int else 0,

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=options.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     # Each claim and each write would be a line.
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    logging.getLogger("httpcore").setLevel(logging.WARNING)
+    for name in ("httpx", "httpcore", "httpx2", "httpcore2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     if options.processes < 1:
         parser.error("--processes is 1 or more")
     given = list(sys.argv[1:] if arguments is None else arguments)

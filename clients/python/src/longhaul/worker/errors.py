@@ -43,7 +43,7 @@ class ToolError(Failure):
 
 
 class RetryAfter(Failure):
-    """Fails the attempt as `transient`; the next one begins after `seconds`."""
+    """Fails the attempt as `transient`; the next one begins after `seconds`, or after the class's delay if longer."""
 
     def __init__(self, seconds: float, code: str = "retry_after", summary: str = "", detail: Any = None) -> None:
         if not 0 <= seconds < float("inf"):

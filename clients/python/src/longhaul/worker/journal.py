@@ -9,6 +9,9 @@ from typing import Any
 from .errors import ProtocolError
 from .jsontext import step_key
 
+STEPS_MAX = 100_000
+"""Steps of one execution: the server's maximum."""
+
 
 class Record:
     """A recorded step."""
@@ -41,6 +44,8 @@ class Journal:
             raise ProtocolError(f"{where}: `steps` is no list")
         for step in steps:
             record = _record(step, where)
+            if record.seq > STEPS_MAX:
+                raise ProtocolError(f"{where}: more than {STEPS_MAX} steps")
             if record.seq < self.next_seq:
                 raise ProtocolError(f"{where}: step {record.seq} comes after step {self.next_seq - 1}")
             self.next_seq = record.seq + 1

@@ -30,6 +30,8 @@ SUSPECTS_MAX = 4
 """Executions of the lane `suspect` that a worker may hold."""
 GATHER_SECONDS = 0.003
 """Time in which a busy worker gathers free places before it claims for them."""
+RENEW_LEAST_SECONDS = 0.05
+"""Least time between two renewals, whatever the server asks for."""
 UNWIND_SECONDS = 10.0
 """Time that a cancelled function has to end by itself."""
 
@@ -368,7 +370,7 @@ def _registration(answer: dict[str, Any]) -> tuple[str, float, float]:
         if not isinstance(value, (int, float)) or not 0 < value < 86400:
             raise ProtocolError(f"the answer to a registration has no number of seconds `{name}`")
     assert lease is not None and renew is not None
-    return worker, float(lease), float(renew)
+    return worker, float(lease), max(RENEW_LEAST_SECONDS, min(float(renew), float(lease) / 2))
 
 
 def _ids(answer: Mapping[str, Any], name: str) -> list[str]:

@@ -79,9 +79,11 @@ class Api:
         while True:
             wait: float | None = None
             try:
-                response = await self._http.request(
+                request = self._http.request(
                     method, path, content=content, headers=headers, params=params, timeout=limits
                 )
+                # The limits above are of single reads: an answer that comes byte by byte would never end.
+                response = await asyncio.wait_for(request, self.server.timeout + 2 * read)
                 if response.status_code < 400:
                     try:
                         answer = answer_of(response, f"{method} {path}")
@@ -97,7 +99,7 @@ class Api:
                     raise_refusal(response, f"{method} {path}")
                     reason = f"status {response.status_code}"
                     wait = retry_after(response)
-            except (httpx.TransportError, httpx.DecodingError) as error:
+            except (httpx.TransportError, httpx.DecodingError, asyncio.TimeoutError) as error:
                 reason = f"{type(error).__name__} {error}".rstrip()
             failed += 1
             if tries is not None and failed >= tries:
