@@ -104,7 +104,7 @@ class FakeServer:
         self.violations: list[str] = []
         self.requests: list[tuple[str, str]] = []
         self.boundary: Callable[[Execution, str], bool] | None = None
-        """Whether the attempt dies at this point of an execution."""
+        """True if the attempt dies at this point of an execution."""
         self.fault: Callable[[str, str, bool], Any] | None = None
         """May raise `Problem` or `Cut`, or return bytes to answer instead."""
         self.steps_per_page = 1000
@@ -126,7 +126,7 @@ class FakeServer:
         self._http.shutdown()
         self._http.server_close()
 
-    # What tests do.
+    # Operations of tests.
 
     def submit(self, definition: str, input: Any = None, **fields: Any) -> Execution:
         """Stores an execution."""

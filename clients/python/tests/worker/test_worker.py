@@ -507,7 +507,7 @@ def test_refused_result_is_named(server: FakeServer, serve: Any) -> None:
     assert failure["code"] == "not_storable" and "step bad" in failure["summary"]
     failure = server.failed(server.submit("t.output"))
     assert failure["code"] == "not_storable" and "outcome" in failure["summary"]
-    # What the server cannot take is refused before it is sent.
+    # A value that the server cannot take is refused before it is sent.
     for bad in ("a\0b", "\ud800", "x" * (5 << 20)):
         failure = server.failed(server.submit("t.flow", {"bad": bad}))
         assert failure["code"] == "not_storable" and "step bad" in failure["summary"]

@@ -97,7 +97,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the execution is being cancelled or out of time."""
+        """True if the execution is being cancelled or out of time."""
         return self._run.cancel_requested or self._run.timed_out
 
     @property

@@ -63,10 +63,10 @@ class Rejected(Permanent):
 
 
 class Expired(Rejected):
-    """An approval or a question expired before anybody decided; code `request_expired`."""
+    """An approval or a question expired before its decision; code `request_expired`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, "nobody decided in time", code="request_expired")
+        super().__init__(name, "no decision in time", code="request_expired")
 
 
 class OutcomeUnknown(Permanent):

@@ -70,7 +70,7 @@ class Journal:
 
     @property
     def is_replaying(self) -> bool:
-        """Whether steps of earlier attempts are left for which the function has not asked."""
+        """True if steps of earlier attempts are left for which the function has not asked."""
         return bool(self._unasked)
 
     def unasked(self) -> list[str]:

@@ -31,7 +31,7 @@ WAIT_REASONS = ("children", "approval", "question", "signal", "sleep")
 
 @dataclass
 class Wait:
-    """What a function waits for when it parks."""
+    """A wait of a function that parks."""
 
     reason: str
     wake_seq: int
@@ -109,7 +109,7 @@ class Run:
         self.calls: set[concurrent.futures.Future[Any]] = set()
         """Calls of a function in a thread that wait for the event loop."""
         self.is_sync = False
-        """Whether the function runs in a thread."""
+        """True if the function runs in a thread."""
         self.broken: NotStorable | None = None
         """A record that the server refused: nothing after it can be written."""
         self.task: asyncio.Task[None] | None = None
@@ -123,7 +123,7 @@ class Run:
         """Steps whose functions run."""
         self.quiet: asyncio.Event | None = None
         self.idle: asyncio.Future[None] | None = None
-        """Set while somebody waits until no write is under way."""
+        """Set while the end of the attempt waits until no write is under way."""
         self.waits: list[Wait] = []
         self.signals_seen: dict[str, int] = {}
         self.locks: dict[str, asyncio.Lock] = {}
@@ -183,12 +183,12 @@ class Run:
 
     @property
     def has_records(self) -> bool:
-        """Whether records wait to be written."""
+        """True if records wait to be written."""
         return bool(self._steps or self._events)
 
     @property
     def fits_one_write(self) -> bool:
-        """Whether what waits fits a last write."""
+        """True if what waits fits a last write."""
         if len(self._steps) > STEPS_OF_WRITE or len(self._events) > EVENTS_OF_WRITE:
             return False
         if self.one_by_one:
@@ -306,7 +306,7 @@ class Run:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the function waits for a write."""
+        """True if the function waits for a write."""
         return bool(self._waiters)
 
     # State of the attempt.

@@ -160,7 +160,7 @@ def _is_object(kind: Any) -> bool:
 
 
 def typing_is_typeddict(kind: Any) -> bool:
-    """Whether it is a TypedDict of `typing` or of `typing_extensions`."""
+    """True if it is a TypedDict of `typing` or of `typing_extensions`."""
     return isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__required_keys__")
 
 

@@ -53,7 +53,7 @@ class Session:
         self._empty = asyncio.Event()
         self._drain = asyncio.Event()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # An error after the end, such as of a late renewal, tells nobody anything.
+        # An error after the end, such as of a late renewal, has no reader.
         self._over.add_done_callback(lambda over: None if over.cancelled() else over.exception())
         self._tasks: set[asyncio.Task[Any]] = set()
         self.set_clock(registration)
@@ -382,7 +382,7 @@ def _from_thread(loop: asyncio.AbstractEventLoop, call: Any, *args: Any) -> None
     try:
         loop.call_soon_threadsafe(call, *args)
     except RuntimeError:
-        # The event loop has been closed: nobody waits for it.
+        # The event loop has been closed, so no session is left.
         pass
 
 

@@ -47,7 +47,7 @@ class Step:
 
     @property
     def has_intent(self) -> bool:
-        """Whether its beginning is recorded before its function runs."""
+        """True if its beginning is recorded before its function runs."""
         return self.effect in ("idempotent", "side_effect")
 
 
@@ -153,7 +153,7 @@ def recorded(run: Run, scope: Scope, name: str, make: Callable[[], Any]) -> Any:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call of the function is to be awaited."""
+    """True if a call of the function is to be awaited."""
     while isinstance(function, functools.partial):
         function = function.func
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

@@ -94,7 +94,7 @@ class SyncContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the execution is being cancelled or out of time. The next call of the context raises `Cancelled`."""
+        """True if the execution is being cancelled or out of time. The next call of the context raises `Cancelled`."""
         return self._ctx.cancelled
 
     @property

@@ -36,7 +36,7 @@ class Decision:
 
     state: str
     arguments: Any
-    """What may be done: the arguments as they were asked for, or as they were edited."""
+    """Arguments that may be used: as they were asked for, or as they were edited."""
     value: Any
     """With `edited` the arguments, with `replaced` the result to use instead of doing it."""
     reason: str | None
