@@ -248,10 +248,10 @@ class App:
     ) -> Any:
         """Makes a task of a function, as a decorator with or without arguments.
 
-        `name`: the last part of the definition's key; the function's name if absent. `retry`: a `Retry`, the delays for
-        the class `transient`, or the maximum number of retries. `deadline`: maximum lifetime, waits included. `timeout`:
-        maximum time under a worker, waits excluded. `concurrency`: maximum number of executions that run at a time, or
-        limits as a definition has them.
+        `name`: the last part of the definition's key; the function's name if absent. `retry`: a `Retry`, the
+        delays for the class `transient`, or the maximum number of retries. `deadline`: maximum lifetime, waits
+        included. `timeout`: maximum time under a worker, waits excluded. `concurrency`: maximum number of
+        executions that run at a time, or limits as a definition has them.
         """
         localns = sys._getframe(1).f_locals
 

@@ -79,8 +79,8 @@ async def begin(
     if record is not None and (record.effect == "side_effect" or effect == "side_effect"):
         raise OutcomeUnknown(name, step.idempotency_key)
     run.check_begin()
-    # From here on no wait of a parallel branch and no drain may cut it: an intent without a result means that the effect
-    # may have happened.
+    # From here on no wait of a parallel branch and no drain may cut it: an intent without a result means that the
+    # effect may have happened.
     run.begin_active()
     try:
         if record is None and step.has_intent:

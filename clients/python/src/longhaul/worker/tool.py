@@ -18,8 +18,8 @@ R = TypeVar("R")
 class Tool(Generic[P, R]):
     """A function with an effect. Its call inside an execution is a step of the tool's name; outside it is a plain call.
 
-    `read_only`: may be repeated freely. `idempotent`: is repeated with the same `ctx.idempotency_key` if an attempt died
-    in it. `side_effect`: is not repeated if an attempt died in it; the function gets `OutcomeUnknown`.
+    `read_only`: may be repeated freely. `idempotent`: is repeated with the same `ctx.idempotency_key` if an attempt
+    died in it. `side_effect`: is not repeated if an attempt died in it; the function gets `OutcomeUnknown`.
     """
 
     def __init__(self, function: Callable[P, R], effect: str, name: str | None) -> None:
