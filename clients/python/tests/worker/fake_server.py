@@ -483,7 +483,7 @@ class FakeServer:
         return answer
 
     def _request(self, execution: Execution, body: Any) -> Any:
-        optional = {"arguments", "text", "schema", "expires_seconds"}
+        optional = {"arguments", "text", "schema", "expires_seconds", "allow_self"}
         self._expect(set(body) - optional == {"token", "kind", "key", "name"}, f"fields of a request: {sorted(body)}")
         self._expect(None not in body.values(), "optional fields are absent")
         request = execution.requests.get(body["key"])

@@ -412,7 +412,7 @@ def test_approvals_and_questions(server: FakeServer, serve: Any) -> None:
     @app.task
     async def pay(ctx: Context) -> list[Any]:
         try:
-            decision = await ctx.approve("pay", {"cents": 5}, text="Pay?", expires=3600)
+            decision = await ctx.approve("pay", {"cents": 5}, text="Pay?", expires=3600, allow_self=True)
         except lw.Expired as error:
             return ["expired", error.name]
         except lw.Rejected as error:

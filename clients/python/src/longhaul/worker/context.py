@@ -215,9 +215,15 @@ class Context:
         *,
         text: str | None = None,
         expires: float | timedelta | None = None,
+        allow_self: bool = False,
     ) -> Decision:
-        """Waits until a person has approved. Raises `Rejected`, and `Expired` after `expires`."""
+        """Waits until a person has approved. Raises `Rejected`, and `Expired` after `expires`, a day when absent.
+
+        `allow_self`: the key that submitted the execution may decide too.
+        """
         body = waits.request_body("approval", name, arguments, text, None, expires)
+        if allow_self:
+            body["allow_self"] = True
         decided = await waits.request(self._run, self._scope(), body)
         return waits.decision_of(name, body.get("arguments"), decided)
 

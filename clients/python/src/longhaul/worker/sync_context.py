@@ -196,9 +196,10 @@ class SyncContext:
         *,
         text: str | None = None,
         expires: float | timedelta | None = None,
+        allow_self: bool = False,
     ) -> Decision:
         """As `Context.approve`."""
-        return self._call(self._ctx.approve(name, arguments, text=text, expires=expires))
+        return self._call(self._ctx.approve(name, arguments, text=text, expires=expires, allow_self=allow_self))
 
     def ask(self, name: str, text: str, *, schema: Any = None, expires: float | timedelta | None = None) -> Any:
         """As `Context.ask`."""
