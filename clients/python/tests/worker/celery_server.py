@@ -31,6 +31,10 @@ class CeleryServer(FakeServer):
         class WithKey(handler):  # type: ignore[misc]
             do_PUT = handler._serve
 
+            def _send(self, status: int, body: bytes, kind: str) -> None:
+                is_stream = local.streams and status == 200
+                super()._send(status, body, "text/event-stream" if is_stream else kind)
+
             def _answer(self, *args: Any) -> Any:
                 local.key = self.headers.get("idempotency-key")
                 local.streams = self.headers.get("accept") == "text/event-stream"

@@ -22,10 +22,13 @@ class Api:
 
     def request(self, method: str, path: str, *, json: Any = None, params: dict[str, Any] | None = None) -> Any:
         """The JSON of the answer, None if it has none. Raises the errors of `Client`, and repeats as it does."""
+        client: Any = self.client
+        if hasattr(client, "request"):
+            return client.request(method, path, params=params, json=json)
         failed = 0
         while True:
             try:
-                response = self.client._http.request(method, path, json=json, params=params)
+                response = client._http.request(method, path, json=json, params=params)
                 return _json(response, f"{method} {path}")
             except httpx.TransportError as error:
                 failure: LonghaulError = ConnectionFailed(f"no answer from the API: {error or type(error).__name__}")
@@ -34,7 +37,7 @@ class Api:
                 failure = error
             failed += 1
             # A repeated POST might do twice what the first one did.
-            pause = None if method == "POST" else self.client._retry.pause(failed, failure)
+            pause = None if method == "POST" else client._retry.pause(failed, failure)
             if pause is None:
                 raise failure
             time.sleep(pause)

@@ -10,8 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Union
 from urllib.parse import quote
 
-from dateutil.parser import isoparse
-
 from ..errors import NotFound, WaitTimedOut
 from . import exceptions
 from .exceptions import IncompleteStream, ResultForgotten, TaskRevokedError, Unsupported, rebuild
@@ -220,7 +218,7 @@ class AsyncResult:
         """Time of the end."""
         execution = self._find()
         finished = execution.get("finished_at") if execution else None
-        return isoparse(finished) if finished else None
+        return _time(str(finished)) if finished else None
 
     @property
     def metadata(self) -> dict[str, Any]:
@@ -324,10 +322,12 @@ class AsyncResult:
         assert self._execution_id is not None
         left = None if end is None else max(0.0, end - time.monotonic())
         try:
-            execution = self.app.client.wait(self._execution_id, timeout=left, raise_on_failure=False)
+            self.app.client.wait(self._execution_id, timeout=left, raise_on_failure=False)
         except WaitTimedOut as error:
-            raise exceptions.TimeoutError(f"task {self.id} has not ended: {error.execution.status}") from error
-        return self._keep(execution.to_dict())
+            raise exceptions.TimeoutError(f"task {self.id} has not ended: {self.state}") from error
+        execution = self._find()
+        assert execution is not None
+        return execution
 
     def _follow(self, on_message: Callable[[dict[str, Any]], Any], end: float | None) -> None:
         while self._find() is None and (end is None or time.monotonic() < end):
@@ -668,6 +668,13 @@ def results_of(spec: Spec, app: Celery, canvas: Canvas, parent: Result | None = 
     result._callbacks = [results_of(link, app, canvas, result) for link in spec.get("link", [])]
     result._ignored = bool(spec.get("celery", {}).get("ignore_result"))
     return result
+
+
+def _time(text: str) -> datetime:
+    """A time of the API, whose second may have any number of digits after the point."""
+    whole, _, fraction = text.replace("Z", "+00:00").removesuffix("+00:00").partition(".")
+    microseconds = int(f"{fraction:0<6}"[:6]) if fraction else 0
+    return datetime.fromisoformat(f"{whole}+00:00").replace(microsecond=microseconds)
 
 
 def _is_uuid(text: str) -> bool:
