@@ -4,13 +4,14 @@
     python tests/doors/celery_beside.py target/release/longhaul
 
 Celery has a redis-server of its own as broker and result backend, `acks_late` and `task_reject_on_worker_lost`.
-Longhaul is `longhaul dev` of the program. Each has two worker processes with four tasks at a time; one of them, with all its
-children, is killed with -9 three times and started again at once.
+Longhaul is `longhaul dev` of the program. Each has two worker processes with four tasks at a time; one of them, with
+all its children, is killed with -9 three times and started again at once.
 
 A step writes a line when it begins and one when it has ended. A task is lost if it has no result 60 s after the last
 kill. A step is repeated if it began again after it was done: for Celery after its second line, for Longhaul after the
-run whose result is in the journal; that of a step which was cut by a kill is no repeat, and is counted beside it. Exit
-code 1 if Longhaul loses or repeats, or if its tasks are back later than 10 s after a kill (p99).
+run whose result is in the journal. A step that a kill cut runs again without being a repeat; one that ended twice, as
+the kill came between its second line and its record, is counted for both alike. Exit code 1 if Longhaul loses or
+repeats, or if its tasks are back later than 10 s after a kill (p99).
 """
 
 from __future__ import annotations
@@ -114,6 +115,8 @@ class Killing:
 
     lost: int = 0
     repeated: int = 0
+    twice: int = 0
+    """Runs of steps that had ended before, recorded or not."""
     cut: int = 0
     """Steps that were cut by a kill, and run again."""
     back: list[float] = field(default_factory=list)
@@ -388,6 +391,7 @@ def judge(killing: Killing, log: list[Line], kills: list[tuple[float, set[int]]]
         done = [ends[one.run] for one in begun if one.run in ends and (recorded is None or one.run in recorded)]
         if done:
             killing.repeated += sum(one.at > min(done) for one in begun)
+        killing.twice += max(0, sum(one.run in ends for one in begun) - 1)
         killing.cut += sum(one.run not in ends for one in begun)
     by_task: dict[int, list[Line]] = defaultdict(list)
     for line in log:
@@ -555,6 +559,7 @@ def main() -> int:
             (f"tasks of {STEPS} steps, kills -9", *[f"{TASKS}, {KILLS}"] * 2),
             (f"lost (no result {GIVE_UP:.0f} s after the last kill)", *[str(one.lost) for one in both]),
             ("steps repeated after they were done", *[str(one.repeated) for one in both]),
+            ("steps that ended twice", *[str(one.twice) for one in both]),
             ("steps cut by a kill", *[str(one.cut) for one in both]),
             ("tasks that a kill cut and that came back", *[str(len(one.back)) for one in both]),
             ("back after a kill, p99 in s", *[f"{p99(one.back):.1f}" if one.back else "-" for one in both]),
