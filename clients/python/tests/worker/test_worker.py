@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from fake_server import KEY, Cut, Execution, FakeServer, Problem
 
@@ -22,6 +23,7 @@ from longhaul.worker import (
     RegistrationRefused,
     SyncContext,
     Worker,
+    heartbeat,
 )
 from longhaul.worker.transport import Api, Server
 
@@ -286,9 +288,13 @@ def test_dead_worker_registers_anew(server: FakeServer, serve: Any) -> None:
     assert running.worker.worker_id is not None
 
 
-def test_frozen_worker_says_that_it_slept(server: FakeServer, serve: Any) -> None:
+def test_frozen_worker_says_that_it_slept(server: FakeServer, monkeypatch: Any) -> None:
     app = App("t")
-    server.lease_seconds = 0.4
+
+    @app.task
+    async def quick() -> int:
+        return 1
+
     beats: list[bool] = []
     answer = server.answer
 
@@ -298,23 +304,19 @@ def test_frozen_worker_says_that_it_slept(server: FakeServer, serve: Any) -> Non
         return answer(method, path, query, body)
 
     server.answer = noting  # type: ignore[method-assign]
-
-    @app.task
-    async def freeze() -> None:
-        # `re` holds the interpreter's lock, so no thread of the process runs: as if the process was stopped.
-        import re
-
-        end = time.monotonic() + 0.6
-        count = 18
-        while time.monotonic() < end:
-            re.match(r"(a+)+$", "a" * count + "b")
-            count = min(count + 1, 24)
-
-    serve(app)
-    execution = server.submit("t.freeze")
-    until(lambda: False in beats or execution.status == "FINISHED")
-    until(lambda: True in beats[beats.index(False) :])
-    server.lease_seconds = 6.0
+    registration = Worker(app, url=server.url, api_key=KEY)
+    body = {"protocol": 1, "host": "h", "pid": 1, "build": "b", "queues": ["default"], "concurrency": 1}
+    worker = answer("POST", "/v1/workers", {}, {**body, "definitions": []})["worker"]
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    nothing: Any = lambda *_: None
+    beat = heartbeat.Heartbeat(registration.server, worker, 6.0, 2.0, dict, nothing, nothing)
+    with httpx.Client(base_url=server.url, headers=registration.server.headers()) as http:
+        # Two readings of the clock more than half a lease apart: the process did not run in between.
+        for seconds in (2.9, 3.1, 2.9):
+            clock[0] += seconds
+            beat._beat(http, 0)
+    assert beats == [True, False, True]
 
 
 def test_server_restart_loses_nothing(serve: Any, server: FakeServer) -> None:
