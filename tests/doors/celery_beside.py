@@ -289,11 +289,19 @@ class LonghaulSystem(System):
         ids: list[str] = []
         for start in range(0, len(inputs), 1000):
             part = [{"definition": f"beside.{name}", "input": {field: one}} for one in inputs[start : start + 1000]]
-            answer = self.request("POST", "/v1/executions/batch", {"executions": part})
-            refused = [one["error"]["detail"] for one in answer["results"] if "id" not in one]
-            if refused:
-                sys.exit(f"{len(refused)} submits are refused: {refused[0]}")
-            ids += [one["id"] for one in answer["results"]]
+            for _ in range(20):
+                answer = self.request("POST", "/v1/executions/batch", {"executions": part})
+                ids += [one["id"] for one in answer["results"] if "id" in one]
+                refused = [one["error"]["detail"] for one in answer["results"] if one["status"] not in (200, 201, 503)]
+                if refused:
+                    sys.exit(f"{len(refused)} submits are refused: {refused[0]}")
+                # What was refused by a busy server was not stored.
+                part = [one for one, told in zip(part, answer["results"], strict=True) if told["status"] == 503]
+                if not part:
+                    break
+                time.sleep(0.5)
+            else:
+                sys.exit(f"{len(part)} submits are refused: {answer['results'][0]['error']['detail']}")
         return ids
 
     def unfinished(self, ids: list[str]) -> list[str]:
