@@ -4,6 +4,10 @@
 `longhaul.params` those of their requests.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import params, types
 from ._async.pages import AsyncPages
 from ._async.streams import AsyncChat
@@ -70,3 +74,19 @@ __all__ = [
     "params",
     "types",
 ]
+
+
+if TYPE_CHECKING:
+    from .worker import App as App
+    from .worker import Context as Context
+    from .worker import SyncContext as SyncContext
+    from .worker import Worker as Worker
+
+
+def __getattr__(name: str) -> Any:
+    """The names of the worker, which needs the extra `worker`: they are imported when they are used."""
+    if name in {"App", "Context", "SyncContext", "Worker"}:
+        from . import worker
+
+        return getattr(worker, name)
+    raise AttributeError(f"module 'longhaul' has no attribute {name!r}")

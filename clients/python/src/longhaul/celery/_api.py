@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from ..errors import ConnectionFailed, LonghaulError, RateLimited, Unavailable
+from ..errors import LonghaulError
 
 if TYPE_CHECKING:
     from ..client import Client
@@ -22,25 +19,7 @@ class Api:
 
     def request(self, method: str, path: str, *, json: Any = None, params: dict[str, Any] | None = None) -> Any:
         """The JSON of the answer, None if it has none. Raises the errors of `Client`, and repeats as it does."""
-        client: Any = self.client
-        if hasattr(client, "request"):
-            return client.request(method, path, params=params, json=json)
-        failed = 0
-        while True:
-            try:
-                response = client._http.request(method, path, json=json, params=params)
-                return _json(response, f"{method} {path}")
-            except httpx.TransportError as error:
-                failure: LonghaulError = ConnectionFailed(f"no answer from the API: {error or type(error).__name__}")
-                failure.__cause__ = error
-            except (RateLimited, Unavailable) as error:
-                failure = error
-            failed += 1
-            # A repeated POST might do twice what the first one did.
-            pause = None if method == "POST" else client._retry.pause(failed, failure)
-            if pause is None:
-                raise failure
-            time.sleep(pause)
+        return self.client.request(method, path, params=params, json=json)
 
     def executions(self, **filters: Any) -> Iterator[dict[str, Any]]:
         """Executions by the filters of the list, newest first."""
@@ -63,12 +42,3 @@ class Api:
             if place == params.get(parameter):
                 raise LonghaulError(f"GET {path}: the page after {place!r} is the same page")
             params[parameter] = place
-
-
-def _json(response: httpx.Response, what: str) -> Any:
-    if not response.content:
-        return None
-    try:
-        return response.json()
-    except ValueError as error:
-        raise LonghaulError(f"{what}: the answer is no JSON") from error

@@ -62,11 +62,15 @@ class Heartbeat:
                 base_url=self._server.url.rstrip("/"), headers=self._server.headers(), timeout=timeout
             ) as http:
                 failed = 0
-                while not self._sleep(self._renew_seconds if failed == 0 else pause_after(failed)):
+                while not self._sleep(self._pause(failed)):
                     failed = 0 if self._beat(http, failed) else failed + 1
         except Exception as error:  # noqa: BLE001 - the session raises it
             if not self._stopped.is_set():
                 self._on_error(error)
+
+    def _pause(self, failed: int) -> float:
+        """Seconds until the next renewal. A lease ends soon after a failed one, so that no pause is long."""
+        return self._renew_seconds if failed == 0 else min(pause_after(failed), self._renew_seconds / 2)
 
     def _beat(self, http: httpx.Client, failed: int) -> bool:
         held = self._held()
@@ -89,7 +93,7 @@ class Heartbeat:
                 return True
             raise_refusal(response, self._path)
             reason = f"status {response.status_code}"
-            self._sleep(retry_after(response) or 0.0)
+            self._sleep(min(retry_after(response) or 0.0, self._renew_seconds / 2))
         except WorkerDead:
             raise
         except (httpx.TransportError, httpx.DecodingError, ProtocolError, RequestRefused) as error:
