@@ -171,12 +171,13 @@ impl Remotes {
     /// # Errors
     /// The worker is dead, or Postgres gives no answer in time.
     pub(crate) async fn renew(&self, remote: &Remote, memory: Option<i64>, was_awake: bool) -> ApiResult<bool> {
-        let renewal = async {
-            let mut connection = self.renewals.lock().await;
-            connection.renew(remote.id, self.times.lease, memory, was_awake).await
-        };
+        // One after the other; the clock of each begins at its turn.
+        let mut connection = self.renewals.lock().await;
+        let renewal = connection.renew(remote.id, self.times.lease, memory, was_awake);
         // A connection that gives no answer is dropped with the future, and the next renewal opens another.
-        match timeout(self.times.renew, renewal).await {
+        let renewed = timeout(self.times.lease / 2, renewal).await;
+        drop(connection);
+        match renewed {
             Ok(renewed) => match renewed? {
                 Renewal::Renewed => Ok(remote.drains(false)),
                 Renewal::Draining => Ok(remote.drains(true)),
@@ -185,7 +186,10 @@ impl Remotes {
                     Err(WorkerError::WorkerDead.into())
                 }
             },
-            Err(_) => Err(ApiError::Unavailable),
+            Err(_) => {
+                tracing::warn!(worker.id = %remote.id, "the renewal of a remote worker got no answer");
+                Err(ApiError::Unavailable)
+            }
         }
     }
 }

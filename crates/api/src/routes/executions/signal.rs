@@ -64,6 +64,9 @@ pub(crate) async fn send(
     body: Body,
 ) -> ApiResult<(StatusCode, Json<SentSignal>)> {
     principal.need(Scope::ExecutionsWrite)?;
+    if !state.store.execution_exists(&principal.reach(), id).await? {
+        return Err(ApiError::NotFound("execution"));
+    }
     let key = idempotency_key(&headers)?;
     let SignalBody { name, payload } = read_json(&headers, body, BODY_LIMIT).await?;
     let payload = payload.as_ref().map_or("null", |payload| payload.get());
@@ -76,9 +79,6 @@ pub(crate) async fn send(
         }
         Sent::Before(seq) => Ok((StatusCode::OK, Json(SentSignal { seq }))),
         Sent::Full => Err(WorkerError::TooManySignals(MAX_SIGNALS).into()),
-        Sent::NotRunning if state.store.execution_exists(&principal.reach(), id).await? => {
-            Err(WorkerError::SignalTooLate.into())
-        }
-        Sent::NotRunning => Err(ApiError::NotFound("execution")),
+        Sent::NotRunning => Err(WorkerError::SignalTooLate.into()),
     }
 }
