@@ -11,7 +11,7 @@ use crate::support::api::{Caller, EVERYDAY, TestApi};
 fn routes() -> Vec<(Method, &'static str, Scope)> {
     use Scope::{
         Admin, ApprovalsDecide, AuditRead, DefinitionsRead, DefinitionsWrite, ExecutionsRead, ExecutionsWrite,
-        KeysWrite,
+        KeysWrite, WorkersRun,
     };
     vec![
         (Method::POST, "/v1/executions", ExecutionsWrite),
@@ -27,6 +27,18 @@ fn routes() -> Vec<(Method, &'static str, Scope)> {
         (Method::DELETE, "/v1/executions/{id}/content", ExecutionsWrite),
         (Method::GET, "/v1/executions/{id}/artifacts", ExecutionsRead),
         (Method::GET, "/v1/executions/{id}/artifacts/{file}", ExecutionsRead),
+        (Method::POST, "/v1/executions/{id}/signals", ExecutionsWrite),
+        (Method::POST, "/v1/workers", WorkersRun),
+        (Method::DELETE, "/v1/workers/{id}", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/heartbeat", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/claim", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/writes", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/ends", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/executions/{execution}/requests", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/executions/{execution}/children", WorkersRun),
+        (Method::POST, "/v1/workers/{id}/executions/{execution}/children/wait", WorkersRun),
+        (Method::GET, "/v1/workers/{id}/executions/{execution}/journal", WorkersRun),
+        (Method::GET, "/v1/workers/{id}/executions/{execution}/signals", WorkersRun),
         (Method::POST, "/v1/files", ExecutionsWrite),
         (Method::GET, "/v1/files/{id}", ExecutionsRead),
         (Method::DELETE, "/v1/files/{id}", ExecutionsWrite),

@@ -30,7 +30,7 @@ const WITHOUT: [&str; 6] = [
 ];
 /// Operations that wait for a worker: sessions/chat.rs, contract/doors.rs, contract/kit.rs and wires/refusals.rs. And
 /// one that stops a run of those.
-const ELSEWHERE: [&str; 8] = [
+const ELSEWHERE: [&str; 16] = [
     "/api/chat/{agent_id}",
     "/v1/agent-executions",
     "/v1/agui/{agent}",
@@ -39,6 +39,15 @@ const ELSEWHERE: [&str; 8] = [
     "/v1/messages",
     "/v1/responses",
     "/v1/responses/{id}/cancel",
+    // Their repetition is the lease's (tests/it/remote).
+    "/v1/workers",
+    "/v1/workers/{id}/heartbeat",
+    "/v1/workers/{id}/claim",
+    "/v1/workers/{id}/writes",
+    "/v1/workers/{id}/ends",
+    "/v1/workers/{id}/executions/{execution}/requests",
+    "/v1/workers/{id}/executions/{execution}/children",
+    "/v1/workers/{id}/executions/{execution}/children/wait",
 ];
 
 /// Operations that are the same for the same bytes, under any key.
@@ -124,6 +133,7 @@ impl Service {
             "/v1/executions/{id}/retry" => (at(&self.failed().await), json!({})),
             "/v1/executions/{id}/fork" => (at(&self.failed().await), json!({ "from_step": 2 })),
             "/v1/executions/{id}/cancel" => (at(&self.api().submit().await), json!({})),
+            "/v1/executions/{id}/signals" => (at(&self.api().submit().await), json!({ "name": "paid" })),
             "/v1/executions/{id}/budget" => {
                 let id = self.api().submit_with(json!({ "budget": { "max_tokens": 10 } })).await;
                 (at(&id), json!({ "max_tokens": 20 }))

@@ -71,7 +71,12 @@ async fn generated_clients_match_the_document() {
 
 /// Copies a package into the build's directory, where its tools may write.
 fn copy_package(name: &str) -> PathBuf {
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(name);
+    copy_package_as(name, name)
+}
+
+/// The same under another name, for a test beside.
+fn copy_package_as(name: &str, copy: &str) -> PathBuf {
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(copy);
     copy_folder(&root().join("clients").join(name), &to);
     to
 }

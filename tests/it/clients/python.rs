@@ -7,14 +7,14 @@ use std::{
 
 use tokio::process::Command;
 
-use super::{Service, copy_package, done, examples, succeeds};
+use super::{Service, copy_package, copy_package_as, done, examples, succeeds};
 
 /// A Python with the package's tools, below `folder`; `None` if pip cannot install them here.
 async fn python(folder: &Path) -> Option<PathBuf> {
     let venv = folder.join("venv");
     let python = venv.join("bin/python");
     let has_tools = async || {
-        let import = "import hatchling, mypy";
+        let import = "import hatchling, mypy, pydantic, pytest_timeout";
         succeeds(Command::new(&python).args(["-c", import])).await
     };
     if !has_tools().await {
@@ -58,4 +58,19 @@ async fn python_client_runs_against_the_api() {
     for program in ["run.py", "guide.py", "readme.py"] {
         service.run(Command::new(&python).arg(program).current_dir(&tests)).await;
     }
+}
+
+/// The worker of the package: against a strict server of its tests, and its guides against an API with a key of all
+/// scopes.
+#[tokio::test(flavor = "multi_thread")]
+async fn python_workers_pass_their_tests() {
+    let folder = copy_package_as("python", "python-worker");
+    let Some(python) = python(&folder).await else {
+        eprintln!("SKIPPED: pip cannot install the tools of the Python client here");
+        return;
+    };
+    install(&folder, &python).await;
+    let service = Service::start().await;
+    let pytest = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120", "tests/worker"];
+    service.run(Command::new(&python).args(pytest).current_dir(&folder)).await;
 }
