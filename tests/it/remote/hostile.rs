@@ -137,3 +137,28 @@ async fn write_of_one_execution_fails_no_other() {
         worker.finish(one, json!(ids)).await;
     }
 }
+
+#[tokio::test]
+async fn ends_at_another_process_make_room_for_claims() {
+    let bench = Bench::start().await;
+    let caller = operator(&bench, "acme").await;
+    let mut body = registration(&["task"]);
+    body["concurrency"] = json!(2);
+    let here = Remote::register(&caller, &body).await;
+    let beside = bench.api.beside().await;
+    let there = Remote {
+        caller: crate::support::api::Caller { key: caller.key.clone(), ..beside.acme.clone() },
+        path: here.path.clone(),
+        id: here.id.clone(),
+    };
+    for _ in 0..3 {
+        for _ in 0..2 {
+            here.submit(json!({})).await;
+        }
+        let held = here.claim(2, 5).await;
+        assert_eq!(held.len(), 2);
+        for one in &held {
+            there.finish(one, json!(1)).await;
+        }
+    }
+}

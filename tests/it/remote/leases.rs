@@ -190,3 +190,17 @@ async fn listed_worker_holds_what_it_claimed() {
     let row = of(&listed.body["workers"]).unwrap();
     assert_eq!((&row["held"], &row["build"], &row["state"]), (&json!(1), &json!("b1"), &json!("live")), "{row}");
 }
+
+#[tokio::test]
+async fn sign_off_is_no_crash_of_what_is_held() {
+    let bench = Bench::start().await;
+    let (first, second) = (Remote::start(&bench).await, Remote::start(&bench).await);
+    let id = first.submit(json!({})).await;
+    first.claim_one().await;
+    assert_eq!(first.caller.delete(&first.path).await.status, 204);
+    assert_eq!(second.claim_one().await.id, id);
+    let crashes = "select to_jsonb(crash_count) from executions";
+    assert_eq!(bench.fleet.json(crashes).await, 0);
+    let attempts = second.caller.get(&format!("/v1/executions/{id}/attempts")).await;
+    assert_eq!(attempts.body["attempts"][0]["outcome"], "drained", "{}", attempts.text);
+}

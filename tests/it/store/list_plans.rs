@@ -100,6 +100,7 @@ const WITHOUT_FILTER: &[&str] = &[
     "/v1/sessions/{id}/messages",
     "/v1/webhooks",
     "/v1/workers/{id}/executions",
+    "/v1/workers/{id}/executions/{execution}/journal",
 ];
 
 /// Parameters of a page and of the tenant.

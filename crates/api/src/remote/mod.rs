@@ -18,7 +18,7 @@ use std::{
 use longhaul_domain::{AgentVersionId, DefinitionVersionId, QueueName, TenantId, WorkerId};
 use longhaul_queue::{QueueOptions, consumer::Waiter};
 use longhaul_store::{
-    Store,
+    Store, StoreError,
     executions::claims::ClaimBounds,
     fleet::{
         lease_writer::LeaseWriter,
@@ -200,15 +200,30 @@ impl Remote {
         drains
     }
 
+    /// It claims nothing more.
+    pub(crate) fn stop_claims(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
     /// True if it is to claim nothing more.
     pub(crate) fn drains_now(&self) -> bool {
         self.is_draining.load(Ordering::Relaxed)
     }
 
-    /// Executions that it may claim, of those that it asks for.
-    pub(crate) fn room(&self, wanted: i32) -> i32 {
-        let free = i64::from(self.concurrency) - self.held.load(Ordering::Relaxed);
-        i32::try_from(free.clamp(0, i64::from(wanted))).unwrap_or_default()
+    /// Executions that it may claim, of those that it asks for. Ends at other processes are not in this one's count: it
+    /// is made anew before less is given than was asked for.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub(crate) async fn room(&self, store: &Store, wanted: i32) -> Result<i32, StoreError> {
+        let free = |held: i64| (i64::from(self.concurrency) - held).clamp(0, i64::from(wanted));
+        let mut room = free(self.held.load(Ordering::Relaxed));
+        if room < i64::from(wanted) {
+            let held = store.count_held(self.id).await?;
+            self.held.store(held, Ordering::Relaxed);
+            room = free(held);
+        }
+        Ok(i32::try_from(room).unwrap_or_default())
     }
 
     pub(crate) fn changed(&self, leases: usize, is_gain: bool) {

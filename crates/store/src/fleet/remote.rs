@@ -75,6 +75,16 @@ impl Store {
         Ok(count.fetch_one(&self.pool).await?)
     }
 
+    /// Number of executions that a worker holds.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn count_held(&self, worker: WorkerId) -> Result<i64, StoreError> {
+        let count =
+            sqlx::query_scalar!(r#"select count(*) as "count!" from executions where worker_id = $1"#, worker.0,);
+        Ok(count.fetch_one(&self.pool).await?)
+    }
+
     /// True if the worker lives and holds the execution under that token.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use longhaul_domain::{ExecutionId, WaitReason};
 use longhaul_store::{
-    executions::outcomes::Concluded,
+    executions::outcomes::{Concluded, LeaseEnd},
     fleet::{maintenance::Runnable, remote::LeaseFacts},
 };
 
@@ -45,5 +45,14 @@ pub(crate) async fn announce_end(
         // The parent may be runnable now; otherwise the wake-up has no effect.
         publisher.look([parent]);
         publisher.wake_again(&concluded.queue, parent, Some(WaitReason::Worker));
+    }
+}
+
+/// Commits and announces the end of a lease that its worker does not end itself.
+pub(super) async fn hand_back(state: &ApiState, remote: &Remote, end: LeaseEnd) {
+    let id = end.id();
+    match remote.writer.conclude(end).await {
+        Ok(concluded) => announce_end(state, remote, (id, None), &concluded).await,
+        Err(error) => tracing::warn!(execution.id = %id, error = %error, "a lease was not handed back"),
     }
 }

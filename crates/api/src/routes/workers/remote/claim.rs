@@ -139,7 +139,7 @@ async fn claimed(state: &ApiState, remote: &Remote, body: &ClaimBody) -> ApiResu
     let mut waiter = remote.waiter.try_lock().map_err(|_| WorkerError::ClaimUnderWay)?;
     let until = Instant::now() + Duration::from_secs(body.wait_seconds.into());
     loop {
-        let max = remote.room(body.max);
+        let max = remote.room(&state.store, body.max).await?;
         if max == 0 || remote.drains_now() {
             tokio::time::sleep_until(until.min(Instant::now() + FULL_PAUSE)).await;
             return Ok(Vec::new());

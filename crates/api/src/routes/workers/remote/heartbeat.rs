@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{UUID, announce::announce_end, execution, token, worker_of};
-use crate::{auth::Principal, body::read_json, error::ApiResult, extract::Path, remote::Remote, state::ApiState};
+use super::{UUID, announce::hand_back, execution, token, worker_of};
+use crate::{auth::Principal, body::read_json, error::ApiResult, extract::Path, state::ApiState};
 
 /// Age at which a lease that the worker does not know counts as leaked: its claim's answer has arrived by then.
 const CLAIM_GRACE: Duration = Duration::from_secs(7);
@@ -93,7 +93,7 @@ pub(crate) async fn heartbeat(
         }
     }
     for lease in leaked {
-        hand_back(&state, &remote, lease).await;
+        hand_back(&state, &remote, lease.release()).await;
     }
     Ok(Json(HeartbeatView {
         state: if drains { "draining" } else { "live" },
@@ -102,12 +102,4 @@ pub(crate) async fn heartbeat(
         lease_seconds: state.remotes.times.lease.as_secs_f64(),
         now: state.store.now().await?,
     }))
-}
-
-/// Hands back a lease that its worker does not know.
-async fn hand_back(state: &ApiState, remote: &Remote, lease: LeaseKey) {
-    match remote.writer.conclude(lease.release()).await {
-        Ok(concluded) => announce_end(state, remote, (lease.id, None), &concluded).await,
-        Err(error) => tracing::warn!(execution.id = %lease.id, error = %error, "a lease was not handed back"),
-    }
 }

@@ -1,13 +1,14 @@
 //! `POST /v1/workers` and `DELETE /v1/workers/{id}`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap, http::StatusCode};
 use chrono::{DateTime, Utc};
 use longhaul_domain::{DefinitionVersionId, QUEUE_PATTERN, WorkerId};
 use longhaul_sdk::spec::{BudgetSpec, ConcurrencySpec, DefinitionSpec, KEY, RetrySpec, Runner};
 use longhaul_store::{
-    catalogue::definitions::BUILT_IN_DEFINITIONS, fleet::workers::WorkerRecord, tenants::api_keys::Scope,
+    catalogue::definitions::BUILT_IN_DEFINITIONS, executions::outcomes::LeaseKey, fleet::workers::WorkerRecord,
+    tenants::api_keys::Scope,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,14 +16,14 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::worker_of;
+use super::{announce::hand_back, worker_of};
 use crate::{
     auth::Principal,
     body::{NO_NUL, in_turn, read_body, read_storable},
     error::{ApiError, ApiResult, Violation},
     extract::Path,
     records::definition_rules,
-    remote::{WorkerError, own_keys},
+    remote::{Remote, WorkerError, own_keys},
     state::ApiState,
 };
 
@@ -33,6 +34,9 @@ const MAX_DEFINITIONS: usize = 200;
 /// Live workers of one tenant.
 const MAX_WORKERS: i64 = 1_000;
 const MAX_CONCURRENCY: i32 = 10_000;
+/// Looks at the leases of a worker that signs off.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// Body limit, in bytes.
 const LIMIT: usize = 4 * 1024 * 1024;
 
@@ -259,7 +263,27 @@ pub(crate) async fn sign_off(
     Path(worker): Path<String>,
 ) -> ApiResult<StatusCode> {
     let remote = worker_of(&state, &principal, &worker).await?;
+    hand_back_all(&state, &remote).await?;
     state.store.retire_worker(remote.id).await?;
     state.remotes.forget(remote.id);
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Hands back what a worker holds that signs off: its death would count as a crash of each. A claim under way, whose
+/// request its worker has dropped, may still be committed; two looks in a row must find nothing.
+async fn hand_back_all(state: &ApiState, remote: &Remote) -> ApiResult<()> {
+    remote.stop_claims();
+    let mut calm = 0;
+    for _ in 0..LOOKS {
+        let leases = state.store.leases_of(remote.id, Duration::ZERO).await?;
+        calm = if leases.is_empty() { calm + 1 } else { 0 };
+        if calm == 2 {
+            break;
+        }
+        for lease in leases {
+            hand_back(state, remote, LeaseKey { id: lease.id, token: lease.token }.drain()).await;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+    }
+    Ok(())
 }
