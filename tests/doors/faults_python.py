@@ -99,7 +99,9 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
         database.start()
         redis.start()
         database.create()
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("LONGHAUL", "OPENAI", "ANTHR"))}
+        env = {
+            name: value for name, value in os.environ.items() if not name.startswith(("LONGHAUL", "OPENAI", "ANTHR"))
+        }
         env |= {"DATABASE_URL": database.url, "REDIS_URL": redis.url, "LONGHAUL_API_KEY_PEPPER": PEPPER}
         env["LONGHAUL__LLM__DEFAULT_PROVIDER"] = "scripted"
         program = str(options.program)
@@ -111,7 +113,11 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
             return done.stdout.strip()
 
         command("migrate")
-        scopes = ("executions:read,executions:write,definitions:read", "executions:read,approvals:decide", "workers:run")
+        scopes = (
+            "executions:read,executions:write,definitions:read",
+            "executions:read,approvals:decide",
+            "workers:run",
+        )
         keys = [
             command("keys", "create", "--org", "faults", "--name", f"key-{number}", "--scopes", scope).splitlines()[-1]
             for number, scope in enumerate(scopes)
@@ -125,7 +131,9 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
         command("apply", "-f", str(agent), "--direct", "--shared")
         for number, port in enumerate(ports[3:5]):
             listen = ["api", "--listen", f"127.0.0.1:{port}"]
-            fleet.apis.append(Process(f"api-{number}", [program, *listen], folder, env, lambda port=port: connects(port)))  # type: ignore[misc]
+            fleet.apis.append(
+                Process(f"api-{number}", [program, *listen], folder, env, lambda port=port: connects(port))
+            )  # type: ignore[misc]
         fleet.rust = Process("rust-worker", [program, "worker", "--queues", "default"], folder, env)
         counter = Counter(ports[5], options.seed)
         of_python = {
@@ -137,7 +145,16 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
             "PYTHONDONTWRITEBYTECODE": "1",
         }
         for number, queue in enumerate(("default", "default", "python")):
-            words = [sys.executable, "-m", "longhaul", "python_faults.app:app", "--queues", queue, "--concurrency", "50"]
+            words = [
+                sys.executable,
+                "-m",
+                "longhaul",
+                "python_faults.app:app",
+                "--queues",
+                queue,
+                "--concurrency",
+                "50",
+            ]
             fleet.pythons.append(Process(f"python-worker-{number}", words, folder, of_python))
         for process in (*fleet.apis, fleet.rust, *fleet.pythons):
             process.start()
@@ -161,9 +178,7 @@ def run(options: argparse.Namespace, fleet: Fleet, keys: list[str], counter: Cou
         load.close()
 
 
-def measured(
-    options: argparse.Namespace, fleet: Fleet, load: Load, counter: Counter, caller: Client
-) -> Bars:
+def measured(options: argparse.Namespace, fleet: Fleet, load: Load, counter: Counter, caller: Client) -> Bars:
     """The faults, the end of the load, and the audit."""
     faults = Faults(fleet, options.seed)
     began = time.monotonic()

@@ -98,6 +98,7 @@ class Audit:
         bars.add("left over", self._leftovers())
         bars.add("processes and faults", self._processes())
         bars.add("back later than 10 s (p99)", self._back(bars))
+        bars.apart["workers declared dead that ran"] = list(self._dead_that_ran())
         bars.apart["executions"] = len(self._executions)
         bars.apart["submits"] = len(self._load.submits)
         bars.apart["leases"] = len(self._rows["attempts"])
@@ -233,9 +234,7 @@ class Audit:
                     yield f"{id} ({submit.what}): {wrong}: {output}"
         bars.apart["side effects with an unknown outcome"] = unknown
 
-    def _check(
-        self, what: str, number: int, execution: str, output: Any, runs: dict[str, Call]
-    ) -> tuple[str, int]:
+    def _check(self, what: str, number: int, execution: str, output: Any, runs: dict[str, Call]) -> tuple[str, int]:
         """Reason for which an output is wrong, and the number of side effects with an unknown outcome in it."""
         if not isinstance(output, dict) or output.get("number") != number:
             return "it is not of this input", 0
@@ -308,6 +307,20 @@ class Audit:
             if fault.complaint:
                 yield f"{fault.kind} of {fault.victim}: {fault.complaint}"
 
+    def _dead_that_ran(self) -> Iterator[str]:
+        """Workers that were declared dead, although their process was neither killed nor stopped."""
+        victims = {fault.pid: fault for fault in self._fleet.faults if fault.pid}
+        names = {pid: process.name for process in self._fleet.all() for pid in process.pids}
+        for row in self._rows["workers"]:
+            if row["dead"] is None:
+                continue
+            fault = victims.get(row["pid"])
+            if fault is not None and fault.began <= row["dead"] <= fault.ended + BACK_SECONDS:
+                continue
+            last = max((fault for fault in self._fleet.faults if fault.began < row["dead"]), default=None, key=began)
+            after = f"{row['dead'] - last.began:.1f} s after {last.kind}" if last else "before all faults"
+            yield f"{names.get(row['pid'], row['pid'])} {after}"
+
     # Times.
 
     def _back(self, bars: Bars) -> Iterator[str]:
@@ -339,6 +352,11 @@ class Audit:
             for later, what in samples:
                 if later > BACK_SECONDS:
                     yield f"{what}: {later:.1f} s"
+
+
+def began(fault: Fault) -> float:
+    """Time of a fault."""
+    return fault.began
 
 
 def is_woken(fault: Fault, call: Call) -> bool:

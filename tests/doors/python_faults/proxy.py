@@ -10,7 +10,8 @@ from collections import Counter as Counts
 from collections.abc import Sequence
 
 CONNECT_SECONDS = 1.0
-CUT_SHARE = 0.3
+CUT_SHARE = {"claim": 0.7}
+CUT_SHARE_OF_OTHERS = 0.3
 _REQUEST = re.compile(rb"(?:POST|GET|PUT|DELETE) /v1/(workers/[^/ ]+/)?(?:executions/[^/ ]+/)?([a-z]+)")
 
 
@@ -76,7 +77,7 @@ class Proxy:
         while data := await reader.read(65536):
             # A claim without executions is no loss.
             is_worth = asked[0] != "claim" or b'"token"' in data
-            if self.is_cutting and is_worth and self._random.random() < CUT_SHARE:
+            if self.is_cutting and is_worth and self._random.random() < CUT_SHARE.get(asked[0], CUT_SHARE_OF_OTHERS):
                 self.cuts[asked[0]] += 1
                 writer.write(data[: len(data) // 2])
                 return

@@ -60,7 +60,6 @@ class Process:
     def begin(self) -> None:
         """Starts it without waiting."""
         # Only root can, and must: PostgreSQL refuses to run as root.
-        account = {"user": self._user, "group": pwd.getpwnam(self._user).pw_gid} if self._user else {}
         with open(self._folder / f"{self.name}.log", "ab") as log:
             self._process = subprocess.Popen(
                 self._command,
@@ -70,8 +69,9 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                user=self._user,
+                group=pwd.getpwnam(self._user).pw_gid if self._user else None,
                 extra_groups=[] if self._user else None,
-                **account,  # type: ignore[arg-type]
             )
         self.pids.append(self._process.pid)
 
@@ -140,7 +140,16 @@ class Database(Process):
         password.write_text(self._password)
         if user:
             shutil.chown(password, user)
-        initdb = [str(self._bin / "initdb"), "-D", str(self._data / "data"), "-U", "longhaul", "-E", "UTF8", "--no-sync"]
+        initdb = [
+            str(self._bin / "initdb"),
+            "-D",
+            str(self._data / "data"),
+            "-U",
+            "longhaul",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
         initdb += ["--locale=C", "--no-instructions", "--auth=scram-sha-256", "--pwfile", str(password)]
         subprocess.run(
             initdb,
@@ -148,7 +157,9 @@ class Database(Process):
             cwd=self._data,
             env=tools,
             stdout=subprocess.DEVNULL,
-            **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}),  # type: ignore[call-overload]
+            user=user,
+            group=pwd.getpwnam(user).pw_gid if user else None,
+            extra_groups=[] if user else None,
         )
         command = [str(self._bin / "postgres"), "-D", str(self._data / "data")]
         settings = {
