@@ -13,6 +13,7 @@ is kept.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import pathlib
 import random
@@ -24,7 +25,7 @@ import tempfile
 import time
 import traceback
 
-from python_faults.audit import Audit, Bars
+from python_faults.audit import BACK_SECONDS, Audit, Bars
 from python_faults.counter import Counter
 from python_faults.faults import Faults, Fleet
 from python_faults.load import AGENT, Client, Load
@@ -39,6 +40,8 @@ REACTION_SECONDS = 10.0
 """Time after that for rows that the sweep removes."""
 GAP_SECONDS = 3.0
 """Time between two faults."""
+KILLS = ("kill-python", "kill-rust")
+"""Faults after which the time is measured until the executions of the worker run again."""
 SETTLE_SECONDS = 5.0
 """Time of the load after the last fault."""
 SHOWN = 8
@@ -55,15 +58,18 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     bars = None
     fleet = None
+    counter = None
     try:
         fleet, keys, counter = installation(options, folder)
         bars = run(options, fleet, keys, counter)
         report(bars)
-    except Exception:
+    except Exception:  # noqa: BLE001 - the processes are stopped and the folder is named
         traceback.print_exc()
     finally:
         if fleet is not None:
             stop(fleet)
+        if counter is not None:
+            counter.close()
         if bars is not None and bars.hold and not options.keep:
             shutil.rmtree(folder)
         else:
@@ -130,12 +136,10 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
         )
         command("apply", "-f", str(agent), "--direct", "--shared")
         for number, port in enumerate(ports[3:5]):
-            listen = ["api", "--listen", f"127.0.0.1:{port}"]
-            fleet.apis.append(
-                Process(f"api-{number}", [program, *listen], folder, env, lambda port=port: connects(port))
-            )  # type: ignore[misc]
+            words = [program, "api", "--listen", f"127.0.0.1:{port}"]
+            fleet.apis.append(Process(f"api-{number}", words, folder, env, functools.partial(connects, port)))
         fleet.rust = Process("rust-worker", [program, "worker", "--queues", "default"], folder, env)
-        counter = Counter(ports[5], options.seed)
+        counter = Counter(ports[5], options.seed, folder / "calls.jsonl")
         of_python = {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
             "LONGHAUL_URL": f"http://127.0.0.1:{ports[2]}",
@@ -156,6 +160,7 @@ def installation(options: argparse.Namespace, folder: pathlib.Path) -> tuple[Fle
                 "50",
             ]
             fleet.pythons.append(Process(f"python-worker-{number}", words, folder, of_python))
+        wait_for(lambda: connects(ports[2]) and connects(ports[5]), 30, "proxy and counting server do not listen")
         for process in (*fleet.apis, fleet.rust, *fleet.pythons):
             process.start()
         query = "select count(*) as live from workers where dead_at is null"
@@ -188,7 +193,7 @@ def measured(options: argparse.Namespace, fleet: Fleet, load: Load, counter: Cou
         seconds = fault.ended - fault.began
         words = f"{fault.kind} of {fault.victim}, {seconds:.1f} s {fault.complaint}".rstrip()
         print(f"{fault.began - began - time.time() + time.monotonic():6.1f} s: {words}", flush=True)
-        time.sleep(GAP_SECONDS)
+        time.sleep(BACK_SECONDS if fault.kind in KILLS else GAP_SECONDS)
         if time.monotonic() - began > options.duration * 2 + 120:
             raise TimeoutError("the faults take too long")
     time.sleep(SETTLE_SECONDS)
@@ -207,7 +212,7 @@ def measured(options: argparse.Namespace, fleet: Fleet, load: Load, counter: Cou
         wait_for(lambda: fleet.database.rows(left)[0]["left"] == 0, REACTION_SECONDS, "rows of the sweep are left")
     except TimeoutError as error:
         print(error)
-    return Audit(fleet, load, counter.calls, caller).bars()
+    return Audit(fleet, load, counter.calls(), caller).bars()
 
 
 def report(bars: Bars) -> None:
@@ -232,6 +237,7 @@ def stop(fleet: Fleet) -> None:
         process.kill()
     fleet.redis.kill()
     fleet.database.drain(10)
+    fleet.proxy.close()
 
 
 if __name__ == "__main__":

@@ -151,13 +151,12 @@ class Audit:
 
     def _recorded_repeated(self, bars: Bars) -> Iterator[str]:
         woken: Counts[int] = Counts()
-        pauses = [(index, fault) for index, fault in enumerate(self._fleet.faults) if fault.kind == "pause-python"]
         for call in self._calls:
             step = self._step_of(call)
             if step is None or step["finished"] is None or call.at <= step["finished"]:
                 continue
             # A stopped process cannot know that it was stopped between its last look at the lease and the call.
-            pause = next((i for i, fault in pauses if is_woken(fault, call)), None)
+            pause = self._pause_of(call)
             if pause is not None and call.effect != "side_effect":
                 woken[pause] += 1
                 if woken[pause] <= WOKEN_CALLS:
@@ -188,6 +187,8 @@ class Audit:
             outcome = self._attempts[call.execution].get(earlier.attempt, {}).get("outcome")
             if earlier.is_lost:
                 causes["answer lost"] += 1
+            elif call.attempt < earlier.attempt and self._pause_of(call) is not None:
+                causes["woke from a pause"] += 1
             elif outcome == "lost" and earlier.attempt != call.attempt:
                 causes["lease lost"] += 1
             else:
@@ -196,6 +197,11 @@ class Audit:
                     f"the attempt of the first is {outcome}"
                 )
         bars.apart["calls repeated, whose results were not recorded"] = dict(causes)
+
+    def _pause_of(self, call: Call) -> int | None:
+        """Number of the fault from which the call's worker woke; None if it did not."""
+        faults = enumerate(self._fleet.faults)
+        return next((i for i, fault in faults if fault.kind == "pause-python" and is_woken(fault, call)), None)
 
     def _step_of(self, call: Call) -> dict[str, Any] | None:
         return self._steps.get((call.execution, call.key.rpartition(":")[2])) if call.key else None

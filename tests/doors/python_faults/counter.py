@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
+import multiprocessing
+import pathlib
 import random
+import signal
 import threading
 import time
 from collections import Counter as Counts
@@ -34,46 +38,71 @@ class Call:
 
 
 class Counter:
-    """The server with all calls so far."""
+    """The server, in a process of its own, and what it wrote."""
 
-    def __init__(self, port: int, seed: int) -> None:
-        self.calls: list[Call] = []
+    def __init__(self, port: int, seed: int, file: pathlib.Path) -> None:
+        self.url = f"http://127.0.0.1:{port}/"
+        self._file = file
+        spawn = multiprocessing.get_context("spawn")
+        self._process = spawn.Process(target=_run, args=(port, seed, file), name="counter", daemon=True)
+        self._process.start()
+
+    def calls(self) -> list[Call]:
+        """All calls so far, in the order in which they arrived."""
+        return [Call(**json.loads(line)) for line in self._file.read_text().splitlines()]
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        self._process.join()
+
+
+def _run(port: int, seed: int, file: pathlib.Path) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    server = _Server(("127.0.0.1", port), _Handler)
+    server.seen = _Seen(seed, file)
+    server.serve_forever()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+    seen: _Seen
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that was killed is no error."""
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_POST(self) -> None:
+        at = time.time()
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        call, count, seconds = self.server.seen.take(at, body)
+        time.sleep(seconds)
+        if call.is_lost:
+            self.close_connection = True
+            return
+        answer = json.dumps({"run": call.run, "count": count}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+class _Seen:
+    def __init__(self, seed: int, file: pathlib.Path) -> None:
+        self._file = open(file, "w", buffering=1)  # noqa: SIM115 - open as long as the process lives
+        self._calls = 0
         self._seen: Counts[tuple[str, str]] = Counts()
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        counter = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:  # noqa: N802 - the name that the base class calls
-                at = time.time()
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                call, count, seconds = counter.take(at, body)
-                time.sleep(seconds)
-                if call.is_lost:
-                    self.close_connection = True
-                    return
-                answer = json.dumps({"run": call.run, "count": count}).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        class Server(http.server.ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 256
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """A caller that was killed is no error."""
-
-        self._server = Server(("127.0.0.1", port), Handler)
-        threading.Thread(target=self._server.serve_forever, name="counter", daemon=True).start()
-        self.url = f"http://127.0.0.1:{port}/"
 
     def take(self, at: float, body: dict[str, Any]) -> tuple[Call, int, float]:
         """Counts a call; its number within its step, and the seconds until its answer."""
@@ -84,7 +113,7 @@ class Counter:
             is_lost = count == 1 and body["effect"] != "none" and self._random.random() < LOST_SHARE
             call = Call(
                 at=at,
-                run=f"{len(self.calls)}",
+                run=str(self._calls),
                 execution=body["execution"],
                 attempt=body["attempt"],
                 step=body["step"],
@@ -93,9 +122,6 @@ class Counter:
                 pid=body["pid"],
                 is_lost=is_lost,
             )
-            self.calls.append(call)
+            self._calls += 1
+            self._file.write(json.dumps(dataclasses.asdict(call)) + "\n")
             return call, count, self._random.uniform(*SECONDS)
-
-    def close(self) -> None:
-        """Stops listening."""
-        self._server.shutdown()

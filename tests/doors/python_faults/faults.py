@@ -183,7 +183,7 @@ class Faults:
         fault = Fault("cut-replies", "proxy", time.time())
         before = dict(self._fleet.proxy.cuts)
         end = time.monotonic() + CUT_LONGEST
-        self._fleet.proxy.is_cutting = True
+        self._fleet.proxy.cut(True)
         try:
             time.sleep(CUT_SECONDS)
             while missing := [kind for kind in CUT_KINDS if self._fleet.proxy.cuts[kind] <= before.get(kind, 0)]:
@@ -192,5 +192,5 @@ class Faults:
                     break
                 time.sleep(0.1)
         finally:
-            self._fleet.proxy.is_cutting = False
+            self._fleet.proxy.cut(False)
         return fault
