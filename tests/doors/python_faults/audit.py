@@ -16,6 +16,8 @@ from .load import Client, Load, Refused
 
 LEASE_SECONDS = 6.0
 BACK_SECONDS = 10.0
+CLAIM_SECONDS = 1.0
+"""Longest claim: it takes its time before it looks for executions, so that it may find one that was parked since."""
 WOKEN_SECONDS = 1.0
 """Time after SIGCONT in which a worker sends the calls that it was about to send."""
 WOKEN_CALLS = 3
@@ -298,7 +300,7 @@ class Audit:
                 yield f"{id} has the attempts {sorted(attempts)} of {execution['attempt']}"
             for number in attempts:
                 after = attempts.get(number + 1)
-                if after is not None and after["started"] < attempts[number]["ended"]:
+                if after is not None and after["started"] < attempts[number]["ended"] - CLAIM_SECONDS:
                     yield f"{id} attempt {number + 1} began before the end of the one before"
 
     def _leftovers(self) -> Iterator[str]:
