@@ -188,7 +188,7 @@ def measured(options: argparse.Namespace, fleet: Fleet, load: Load, counter: Cou
     faults = Faults(fleet, options.seed)
     began = time.monotonic()
     time.sleep(GAP_SECONDS)
-    while not faults.is_round_over or time.monotonic() - began < options.duration - SETTLE_SECONDS - GAP_SECONDS:
+    while not faults.has_injected_all or time.monotonic() - began < options.duration - SETTLE_SECONDS - GAP_SECONDS:
         fault = faults.inject()
         seconds = fault.ended - fault.began
         words = f"{fault.kind} of {fault.victim}, {seconds:.1f} s {fault.complaint}".rstrip()

@@ -6,7 +6,6 @@ import os
 from typing import Any
 
 import httpx
-
 from longhaul.worker import App, Context, OutcomeUnknown, Retry, SyncContext, Transient, current
 
 COUNTER = os.environ["FAULTS_COUNTER"]

@@ -24,7 +24,7 @@ WOKEN_CALLS = 3
 
 QUERIES = {
     "executions": """
-        select id, parent_id, status, failure_code, worker_id, wait_reason, event_seq, attempt,
+        select id, parent_id, retry_of, status, failure_code, worker_id, wait_reason, event_seq, attempt,
             coalesce(definition_key, '') as definition, (metadata->>'submit')::int as submit
         from executions""",
     "attempts": """
@@ -97,6 +97,7 @@ class Audit:
         bars.add("outputs wrong", self._outputs(bars))
         bars.add("histories broken", self._histories())
         bars.add("leases overlap or are missing", self._leases())
+        bars.add("ends by dead workers accepted", self._stale_ends())
         bars.add("left over", self._leftovers())
         bars.add("processes and faults", self._processes())
         bars.add("back later than 10 s (p99)", self._back(bars))
@@ -127,7 +128,8 @@ class Audit:
     def _doubled(self) -> Iterator[str]:
         of_submit: dict[int, set[str]] = defaultdict(set)
         for id, row in self._executions.items():
-            if row["submit"] is not None and row["parent_id"] is None:
+            # A retry is an execution of its own, and is made of a FAILED one, which another bar counts.
+            if row["submit"] is not None and row["parent_id"] is None and row["retry_of"] is None:
                 of_submit[row["submit"]].add(id)
         for row in self._rows["keys"]:
             of_submit[int(row["key"].removeprefix("submit-"))].add(row["execution_id"])
@@ -302,6 +304,16 @@ class Audit:
                 after = attempts.get(number + 1)
                 if after is not None and after["started"] < attempts[number]["ended"] - CLAIM_SECONDS:
                     yield f"{id} attempt {number + 1} began before the end of the one before"
+
+    def _stale_ends(self) -> Iterator[str]:
+        dead = {row["id"]: row["dead"] for row in self._rows["workers"]}
+        for row in self._rows["attempts"]:
+            if row["worker_id"] not in dead:
+                yield f"{row['execution_id']} attempt {row['number']} was of a worker that is not known"
+                continue
+            died = dead[row["worker_id"]]
+            if row["outcome"] != "lost" and died is not None and row["ended"] > died:
+                yield f"{row['execution_id']} attempt {row['number']} ended as {row['outcome']} by a dead worker"
 
     def _leftovers(self) -> Iterator[str]:
         for what, count in self._rows["left"][0].items():

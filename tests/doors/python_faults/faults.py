@@ -80,9 +80,9 @@ class Faults:
         }
 
     @property
-    def is_round_over(self) -> bool:
-        """Whether each kind came as often as every other."""
-        return not self._round and bool(self._fleet.faults)
+    def has_injected_all(self) -> bool:
+        """Whether each kind came at least once."""
+        return {fault.kind for fault in self._fleet.faults} == set(self._kinds)
 
     def inject(self) -> Fault:
         """Injects the next one, and waits until it is over."""

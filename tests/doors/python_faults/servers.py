@@ -150,7 +150,7 @@ class Database(Process):
             "UTF8",
             "--no-sync",
         ]
-        initdb += ["--locale=C", "--no-instructions", "--auth=scram-sha-256", "--pwfile", str(password)]
+        initdb += ["--locale=C", "--no-instructions", "--auth=md5", "--pwfile", str(password)]
         subprocess.run(
             initdb,
             check=True,
