@@ -98,6 +98,7 @@ class Audit:
         bars.add("histories broken", self._histories())
         bars.add("leases overlap or are missing", self._leases())
         bars.add("ends by dead workers accepted", self._stale_ends())
+        bars.add("leases lost by a drain", self._lost_by_drains())
         bars.add("left over", self._leftovers())
         bars.add("processes and faults", self._processes())
         bars.add("back later than 10 s (p99)", self._back(bars))
@@ -314,6 +315,16 @@ class Audit:
             died = dead[row["worker_id"]]
             if row["outcome"] != "lost" and died is not None and row["ended"] > died:
                 yield f"{row['execution_id']} attempt {row['number']} ended as {row['outcome']} by a dead worker"
+
+    def _lost_by_drains(self) -> Iterator[str]:
+        drains = [fault for fault in self._fleet.faults if fault.kind == "drain-python"]
+        for row in self._rows["attempts"]:
+            pid = self._pids.get(row["worker_id"])
+            for fault in drains:
+                # The reaper finds them within a second of the sign-off, or after it has been away.
+                is_cut = pid == fault.pid and row["outcome"] == "lost"
+                if is_cut and fault.began < row["ended"] <= fault.ended + BACK_SECONDS:
+                    yield f"{row['execution_id']} attempt {row['number']} was lost by the drain of {fault.victim}"
 
     def _leftovers(self) -> Iterator[str]:
         for what, count in self._rows["left"][0].items():
