@@ -27,7 +27,7 @@ import traceback
 
 from python_faults.audit import BACK_SECONDS, Audit, Bars
 from python_faults.counter import Counter
-from python_faults.faults import Faults, Fleet
+from python_faults.faults import KINDS, Faults, Fleet
 from python_faults.load import AGENT, Client, Load
 from python_faults.proxy import Proxy
 from python_faults.servers import Database, Process, Redis, connects, wait_for
@@ -84,10 +84,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--duration", type=float, default=180.0, help="seconds of the load; at least a round of faults")
     parser.add_argument("--seed", type=int, default=random.randrange(10000))
     parser.add_argument("--rate", type=float, default=15.0, help="submits per second")
+    parser.add_argument("--faults", default=",".join(KINDS), help="kinds, separated by commas; none: the load alone")
     parser.add_argument("--first-port", type=int, default=18250, help="first of six ports")
     parser.add_argument("--keep", action="store_true", help="keep data and logs although all bars hold")
     options = parser.parse_args()
     options.program = options.program.resolve()
+    options.faults = [] if options.faults == "none" else options.faults.split(",")
+    if unknown := set(options.faults) - set(KINDS):
+        parser.error(f"there is no fault {', '.join(unknown)}: {', '.join(KINDS)}")
     if not os.access(options.program, os.X_OK):
         parser.error(f"{options.program} is no program")
     return options
@@ -185,10 +189,14 @@ def run(options: argparse.Namespace, fleet: Fleet, keys: list[str], counter: Cou
 
 def measured(options: argparse.Namespace, fleet: Fleet, load: Load, counter: Counter, caller: Client) -> Bars:
     """The faults, the end of the load, and the audit."""
-    faults = Faults(fleet, options.seed)
+    faults = Faults(fleet, options.seed, options.faults)
     began = time.monotonic()
     time.sleep(GAP_SECONDS)
-    while not faults.has_injected_all or time.monotonic() - began < options.duration - SETTLE_SECONDS - GAP_SECONDS:
+    last = options.duration - SETTLE_SECONDS - GAP_SECONDS
+    while not faults.has_injected_all or time.monotonic() - began < last:
+        if not options.faults:
+            time.sleep(GAP_SECONDS)
+            continue
         fault = faults.inject()
         seconds = fault.ended - fault.began
         words = f"{fault.kind} of {fault.victim}, {seconds:.1f} s {fault.complaint}".rstrip()

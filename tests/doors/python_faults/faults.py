@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .proxy import Proxy
@@ -21,6 +21,20 @@ DRAIN_SECONDS = 45.0
 VICTIM_SECONDS = 15.0
 """Longest wait for a worker that holds an execution."""
 CUT_KINDS = ("claim", "writes", "ends")
+
+
+KINDS = (
+    "kill-python",
+    "pause-python",
+    "drain-python",
+    "kill-api",
+    "kill-apis",
+    "kill-postgres",
+    "flush-redis",
+    "kill-redis",
+    "kill-rust",
+    "cut-replies",
+)
 
 
 @dataclass
@@ -62,11 +76,11 @@ class Fleet:
 class Faults:
     """Injects faults in an order given by a seed: rounds in which each kind comes once."""
 
-    def __init__(self, fleet: Fleet, seed: int) -> None:
+    def __init__(self, fleet: Fleet, seed: int, only: Sequence[str]) -> None:
         self._fleet = fleet
         self._random = random.Random(seed)
         self._round: list[str] = []
-        self._kinds: dict[str, Callable[[], Fault]] = {
+        kinds: dict[str, Callable[[], Fault]] = {
             "kill-python": self._kill_python,
             "pause-python": self._pause_python,
             "drain-python": self._drain_python,
@@ -78,6 +92,7 @@ class Faults:
             "kill-rust": self._kill_rust,
             "cut-replies": self._cut_replies,
         }
+        self._kinds = {kind: kinds[kind] for kind in only}
 
     @property
     def has_injected_all(self) -> bool:
