@@ -78,9 +78,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def do_POST(self) -> None:
-        at = time.time()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        call, count, seconds = self.server.seen.take(at, body)
+        # A caller may be stopped between head and body.
+        call, count, seconds = self.server.seen.take(time.time(), body)
         time.sleep(seconds)
         if call.is_lost:
             self.close_connection = True
