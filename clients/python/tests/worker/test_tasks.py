@@ -331,7 +331,8 @@ def test_gather_drives_each_branch_until_it_waits(server: FakeServer, serve: Any
     assert server.finished(execution) == [1, 2, "slept", "child"]
     assert began == ["one", "two"]
     parks = [outcome for outcome in execution.outcomes if outcome["type"] == "park"]
-    assert all(0 < park["seconds"] <= 600 for park in parks)
+    # An attempt that a signal woke may park after the clock was moved: for no time at all.
+    assert all(0 <= park["seconds"] <= 600 for park in parks)
 
 
 def test_gather_raises_the_first_error_after_all_ended(server: FakeServer, serve: Any) -> None:
