@@ -311,7 +311,7 @@ fn tables_of_errors_and_headers_name_what_exists() {
     let of_headers = headers::OF_SINGLE.iter().flat_map(|(_, _, operations)| operations.iter());
     let lost: Vec<&&str> = of_errors.chain(of_headers).filter(|id| !operations.contains_key(**id)).collect();
     assert!(lost.is_empty(), "{lost:?}");
-    let documented = documented_errors().filter(|(status, _)| [409, 429].contains(status));
+    let documented = documented_errors().filter(|(status, _)| [409, 410, 429].contains(status));
     let of_keys = [(409, errors::REUSED), (409, errors::IN_USE)];
     let known = errors::OF_SINGLE.iter().map(|(status, code, _)| (*status, *code)).chain(of_keys);
     assert_eq!(known.collect::<BTreeSet<_>>(), documented.collect::<BTreeSet<_>>());
