@@ -62,7 +62,7 @@ pub enum ExecutionStatus {
 pub enum WaitReason {
     /// Runnable; waits for a worker.
     Worker,
-    /// `run_at` is in the future.
+    /// `run_at` is in the future, or the code of a remote worker sleeps.
     Scheduled,
     /// A failed attempt will be retried at `wait_until`.
     RetryBackoff,
@@ -80,7 +80,7 @@ pub enum WaitReason {
     ProviderDown,
     /// The queue is paused.
     QueuePaused,
-    /// The caller must answer a question.
+    /// The caller must answer a question, post a result or send a signal.
     Input,
     /// No live worker serves its definition version.
     NoWorker,
