@@ -162,7 +162,8 @@ impl Play {
         .fetch_one(pool)
         .await
         .unwrap();
-        let is_begun = steps.iter().any(|(_, name, state)| name.as_deref() == Some("pay") && state == "intent");
+        // An intent; or an answer with an unknown outcome, of a worker that heard of the cancel and stopped waiting.
+        let is_begun = steps.iter().any(|(_, name, _)| name.as_deref() == Some("pay"));
         let turns =
             |whole: bool| steps.iter().filter(|(kind, _, state)| kind == "turn" && (!whole || state == "live")).count();
         Before {
