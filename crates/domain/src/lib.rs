@@ -54,7 +54,7 @@ pub use retry::{RetryCounters, RetryPolicy};
 pub use role::Role;
 pub use run_status::RunStatus;
 pub use runtime_profile::RuntimeProfile;
-pub use status::{ExecutionStatus, WaitReason};
+pub use status::{ExecutionStatus, Runnable, WaitReason};
 
 /// Named by [`named!`], whose users need not depend on it.
 #[cfg(feature = "sqlx")]

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumString, IntoStaticStr, VariantArray};
 
-use crate::named;
+use crate::{ExecutionId, named};
 
 named!(ExecutionStatus, WaitReason);
 
@@ -145,6 +145,13 @@ impl ExecutionStatus {
             ) => Err(IllegalTransition { from: self, transition }),
         }
     }
+}
+
+/// An execution that became runnable and needs a wake-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runnable {
+    pub id: ExecutionId,
+    pub queue: String,
 }
 
 #[cfg(test)]

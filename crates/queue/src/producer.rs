@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use longhaul_domain::{ExecutionId, WaitReason};
+use longhaul_domain::{ExecutionId, Runnable, WaitReason};
 use longhaul_telemetry::metrics::{self, WakeupDrop};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
@@ -60,6 +60,19 @@ struct Inner {
     keys: Keys,
     list_cap: usize,
     _task: AbortOnDropHandle<()>,
+}
+
+/// The end of a lease, as workers and observers hear of it.
+#[derive(Debug)]
+pub struct LeaseEnded<'a> {
+    pub id: ExecutionId,
+    pub queue: &'a str,
+    /// Wait of an execution that has not ended.
+    pub waits_for: Option<WaitReason>,
+    /// True if the execution ended and belongs to a session.
+    pub frees_session: bool,
+    /// Parent of an execution that ended.
+    pub woken_parent: Option<ExecutionId>,
 }
 
 enum Note {
@@ -123,13 +136,30 @@ impl WakeupPublisher {
         }
     }
 
-    /// Announces that an execution is runnable again, if it waits for a worker. Does not block. A lost wake-up only
-    /// delays the execution.
-    pub fn wake_again(&self, queue: &str, id: ExecutionId, waits_for: Option<WaitReason>) {
-        if waits_for == Some(WaitReason::Worker)
-            && let Ok(queue) = QueueName::new(queue)
-        {
+    /// Announces that an execution may be runnable again. Does not block. A lost wake-up only delays the execution, and
+    /// one of an execution that is not runnable has no effect.
+    pub fn wake_again(&self, queue: &str, id: ExecutionId) {
+        if let Ok(queue) = QueueName::new(queue) {
             self.publish(&queue, id.0, 1);
+        }
+    }
+
+    /// Announces executions that a statement made runnable, to workers and observers. Does not block.
+    pub fn runnable(&self, woken: &[Runnable]) {
+        self.look(woken.iter().map(|one| one.id));
+        woken.iter().for_each(|one| self.wake_again(&one.queue, one.id));
+    }
+
+    /// Announces the end of a lease, to workers and observers. Does not block.
+    pub fn lease_ended(&self, ended: &LeaseEnded<'_>) {
+        self.look([ended.id]);
+        // Runnable again, or its session's next message may be.
+        if ended.waits_for == Some(WaitReason::Worker) || ended.frees_session {
+            self.wake_again(ended.queue, ended.id);
+        }
+        if let Some(parent) = ended.woken_parent {
+            self.look([parent]);
+            self.wake_again(ended.queue, parent);
         }
     }
 

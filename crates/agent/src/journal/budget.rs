@@ -230,12 +230,7 @@ impl Writer {
 /// fails, the sweep does it.
 pub async fn fold_budget(publisher: &WakeupPublisher, writer: &LeaseWriter, root: ExecutionId) {
     match writer.fold_budget(root).await {
-        Ok(woken) => {
-            for one in woken {
-                publisher.look([one.id]);
-                publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker));
-            }
-        }
+        Ok(woken) => publisher.runnable(&woken),
         Err(error) => tracing::debug!(error = %error, "a budget is left to the sweep"),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longhaul_domain::{ExecutionId, WaitReason};
+use longhaul_domain::ExecutionId;
 use longhaul_sdk::{
     Step,
     spec::{AgentOverrides, SubAgentGrant},
@@ -90,7 +90,7 @@ impl Writer {
         };
         self.deps.publisher.look([self.id]);
         for id in ids {
-            self.deps.publisher.wake_again(&self.scope.queue, id, Some(WaitReason::Worker));
+            self.deps.publisher.wake_again(&self.scope.queue, id);
         }
         self.children_by_key(&keys).await.map(Ok)
     }

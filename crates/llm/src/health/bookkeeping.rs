@@ -161,14 +161,14 @@ impl Health {
             return;
         }
         match self.store.provider_answered(&endpoint.key, answered).await {
-            Ok(woken) => self.announce(&woken),
+            Ok(woken) => self.publisher.runnable(&woken),
             Err(error) => tracing::debug!(error = %error, "answers of a model endpoint are left to the sweep"),
         }
     }
 
     pub(super) async fn let_go(&self, key: &ModelKey, count: i32) {
         match self.store.wake_for_slot(key, count).await {
-            Ok(woken) => self.announce(&woken),
+            Ok(woken) => self.publisher.runnable(&woken),
             Err(error) => tracing::debug!(error = %error, "a free place is left to the sweep"),
         }
     }

@@ -35,7 +35,6 @@ use longhaul_sdk::spec::ModelSpec;
 use longhaul_store::{
     Store, StoreError,
     database::retry::patiently,
-    fleet::maintenance::Runnable,
     providers::{
         breakers::{Asking, MayAsk, ModelKey},
         failures::{CallFailure, EndpointFailure, FailedCall, FailureCounter, Pauses},
@@ -332,13 +331,6 @@ impl Health {
             || LearnedLimits { at_once: Some(1), per_second: None, shut_for: stated.unwrap_or(HOLD).min(patience) };
         endpoint.believe(self.calls.refused(refused).await.unwrap_or_else(alone), now);
         Ok(())
-    }
-
-    fn announce(&self, woken: &[Runnable]) {
-        self.publisher.look(woken.iter().map(|one| one.id));
-        for one in woken {
-            self.publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker));
-        }
     }
 
     fn learn_now(&self, now: DateTime<Utc>) {

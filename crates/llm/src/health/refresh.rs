@@ -118,7 +118,7 @@ impl Health {
         loop {
             match self.store.tend_provider(key, self.config.max_wait).await {
                 Ok(woken) => {
-                    self.announce(&woken);
+                    self.publisher.runnable(&woken);
                     if woken.len() < RELEASED_AT_ONCE as usize || Instant::now() > until {
                         return Ok(());
                     }

@@ -9,6 +9,7 @@ use longhaul_sdk::FailureClass;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, columns::Seconds};
+pub use longhaul_domain::Runnable;
 use longhaul_domain::{ExecutionId, LeaseToken, SessionId, TenantId, WaitReason, WorkerId};
 use longhaul_telemetry::metrics;
 
@@ -20,13 +21,6 @@ const DEAD_WORKERS: i64 = 1_000;
 
 /// Pages of one part of a table that is read in parts.
 pub(crate) const PART: i64 = 200;
-
-/// An execution that became runnable and needs a wake-up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Runnable {
-    pub id: ExecutionId,
-    pub queue: String,
-}
 
 /// An execution taken back from a dead worker.
 #[derive(Debug, Clone, PartialEq, Eq)]

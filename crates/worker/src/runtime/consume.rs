@@ -13,7 +13,6 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    announce::announce,
     attempt::{self, Lease},
     claim_limit::ClaimLimit,
     hand_back::release_unstarted,
@@ -129,7 +128,7 @@ impl Claimer {
             tracing::warn!(error = %error, "claim failed");
             Claims { has_claimed: true, ..Claims::default() }
         });
-        announce(shared, &claims.woken);
+        shared.publisher.runnable(&claims.woken);
         self.limit.claimed(claims.claimed.len());
         shared.publisher.look(claims.claimed.iter().map(|claimed| claimed.id));
         let enter = |claimed: Claimed| {

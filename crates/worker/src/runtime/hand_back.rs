@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use longhaul_queue::producer::LeaseEnded;
 use longhaul_store::{executions::outcomes::LeaseEnd, fleet::lease_writer::LeaseWriter};
 
-use super::{announce::announce, attempt::Lease};
+use super::attempt::Lease;
 use crate::deps::{AttemptDeps, Deps};
 
 /// Hands back leases that were claimed and never started, because the worker drains.
@@ -23,11 +24,17 @@ pub(super) async fn hand_back(end: LeaseEnd, deps: &Deps, writer: &LeaseWriter) 
     let id = end.id();
     match writer.conclude(end).await {
         Ok(concluded) => {
-            announce(deps, &concluded.woken);
+            deps.publisher.runnable(&concluded.woken);
             if concluded.is_followed {
                 deps.ended.send_replace(());
             }
-            deps.publisher.wake_again(&concluded.queue, id, concluded.wait_reason);
+            deps.publisher.lease_ended(&LeaseEnded {
+                id,
+                queue: &concluded.queue,
+                waits_for: concluded.wait_reason,
+                frees_session: false,
+                woken_parent: concluded.parent.filter(|_| concluded.status.is_terminal()),
+            });
             true
         }
         Err(error) => {

@@ -18,7 +18,6 @@ use crate::{
     extract::ExecutionPath,
     openapi::params::Id,
     remote::WorkerError,
-    routes::workers::remote::announce,
     state::ApiState,
 };
 
@@ -74,7 +73,7 @@ pub(crate) async fn send(
     match state.store.send_signal(principal.tenant(), id, signal).await? {
         Sent::Stored(seq, runnable) => {
             state.publisher.look([id]);
-            announce(&state, runnable.as_slice());
+            state.publisher.runnable(runnable.as_slice());
             Ok((StatusCode::CREATED, Json(SentSignal { seq })))
         }
         Sent::Before(seq) => Ok((StatusCode::OK, Json(SentSignal { seq }))),

@@ -16,7 +16,6 @@ use longhaul_telemetry::metrics::{self, QueueBacklog};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::super::announce::{announce, look};
 use super::pace::{CHUNK, CHUNKS, OVERDUE_GRACE, STEADY};
 use crate::deps::Deps;
 
@@ -38,7 +37,7 @@ pub(super) async fn announced(
     deps: &Deps,
     woken: impl Future<Output = Result<Vec<Runnable>, StoreError>>,
 ) -> Result<(), StoreError> {
-    announce(deps, &woken.await?);
+    deps.publisher.runnable(&woken.await?);
     Ok(())
 }
 
@@ -50,13 +49,13 @@ fn id_of(after: &Value) -> Option<Uuid> {
 pub(super) async fn wake_decided(deps: &Deps, after: Value) -> Result<Value, StoreError> {
     let after = after.as_str().and_then(|time| time.parse::<DateTime<Utc>>().ok());
     let (woken, next) = deps.store.wake_decided(after, DECISIONS, DECIDED_WINDOW).await?;
-    announce(deps, &woken);
+    deps.publisher.runnable(&woken);
     Ok(json!(next))
 }
 
 pub(super) async fn fold_budgets(deps: &Deps, after: Value) -> Result<Value, StoreError> {
     let (woken, last) = deps.store.fold_budgets(id_of(&after), CHUNK).await?;
-    announce(deps, &woken);
+    deps.publisher.runnable(&woken);
     Ok(json!(last))
 }
 
@@ -66,21 +65,21 @@ pub(super) async fn clear_leaked_slots(deps: &Deps, after: Value) -> Result<Valu
 
 pub(super) async fn sweep_slots(deps: &Deps, after: Value) -> Result<Value, StoreError> {
     let (woken, last) = deps.store.sweep_slots(after.as_str(), CHUNK).await?;
-    announce(deps, &woken);
+    deps.publisher.runnable(&woken);
     Ok(json!(last))
 }
 
 pub(super) async fn wake_childless(deps: &Deps, after: Value) -> Result<Value, StoreError> {
     let (woken, last) = deps.store.wake_childless(id_of(&after)).await?;
-    announce(deps, &woken);
+    deps.publisher.runnable(&woken);
     Ok(json!(last))
 }
 
 /// Wakes the waiters of healthy endpoints; walks over those that are in no line, and over the waits of what has ended.
 pub(super) async fn wake_unblocked(deps: &Deps, after: Value) -> Result<Value, StoreError> {
-    announce(deps, &deps.store.wake_unblocked(CHUNK as i32).await?);
+    deps.publisher.runnable(&deps.store.wake_unblocked(CHUNK as i32).await?);
     let (woken, unlined) = deps.store.wake_unlined(id_of(&after["unlined"])).await?;
-    announce(deps, &woken);
+    deps.publisher.runnable(&woken);
     let ended = deps.store.forget_ended_waits(id_of(&after["ended"])).await?;
     Ok(json!({ "unlined": unlined, "ended": ended }))
 }
@@ -92,7 +91,7 @@ pub(super) async fn forget_old_usage(deps: &Deps, part: Value) -> Result<Value, 
 pub(super) async fn wake_due(deps: &Deps) -> Result<(), StoreError> {
     for _ in 0..CHUNKS {
         let woken = deps.store.wake_due(CHUNK).await?;
-        announce(deps, &woken);
+        deps.publisher.runnable(&woken);
         if (woken.len() as i64) < CHUNK {
             break;
         }
@@ -105,14 +104,14 @@ pub(super) async fn end_overdue(deps: &Deps) -> Result<(), StoreError> {
     if !ended.is_empty() {
         deps.ended.send_replace(());
     }
-    look(deps, &ended);
+    deps.publisher.look(ended.iter().copied());
     Ok(())
 }
 
 /// Ends overdue executions that their own worker does not end, if that worker's renewals are steady.
 pub(super) async fn end_neglected(deps: &Deps) -> Result<(), StoreError> {
     let neglected = deps.store.neglected(CHUNK, OVERDUE_GRACE, STEADY).await?;
-    look(deps, &deps.store.end_held(&neglected, OVERDUE_GRACE).await?);
+    deps.publisher.look(deps.store.end_held(&neglected, OVERDUE_GRACE).await?.iter().copied());
     Ok(())
 }
 
@@ -134,7 +133,7 @@ pub(super) async fn admit_projects(deps: &Deps, after: Value) -> Result<Value, S
     let (tenants, last) = deps.store.lines_with_room(id_of(&after), deps.max_running_projects).await?;
     for tenant in tenants {
         match deps.store.drive_line(tenant, deps.max_running_projects).await {
-            Ok(started) => announce(deps, &started),
+            Ok(started) => deps.publisher.runnable(&started),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
@@ -177,7 +176,7 @@ pub(super) async fn park_unserved(deps: &Deps) -> Result<(), StoreError> {
 pub(super) async fn update_memory(deps: &Deps) -> Result<(), StoreError> {
     if deps.memory.enabled {
         let budget = BudgetSpec { max_tokens: Some(deps.memory.update_max_tokens), ..BudgetSpec::default() };
-        announce(deps, &deps.store.submit_memory_updates(CHUNK, &budget).await?);
+        deps.publisher.runnable(&deps.store.submit_memory_updates(CHUNK, &budget).await?);
     }
     Ok(())
 }
@@ -240,7 +239,7 @@ pub(super) fn show_alarms(told: &Value) {
 
 pub(super) async fn tend_quarantine(deps: &Deps, rules: &QuarantineRules) -> Result<(), StoreError> {
     let tended = deps.store.tend_quarantine(rules).await?;
-    announce(deps, &tended.runnable);
+    deps.publisher.runnable(&tended.runnable);
     for released in &tended.runnable {
         tracing::info!(execution.id = %released.id, "a quarantined execution is tried again");
     }

@@ -4,10 +4,9 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use longhaul_agent::lease::WorkerLease;
 use longhaul_config::WorkerConfig;
-use longhaul_domain::WaitReason;
 use longhaul_store::{StoreError, fleet::duties::DoneDuty};
 
-use super::super::{announce::announce, attempt_telemetry::note_lost};
+use super::super::attempt_telemetry::note_lost;
 use super::pace::{CHUNK, CHUNKS, between, failed, ticks};
 use super::sweeper::DutiesRun;
 use crate::deps::Deps;
@@ -53,7 +52,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
                 Some(code) => {
                     tracing::warn!(execution.id = %one.id, failure.code = code, "execution ended at its worker's death")
                 }
-                None => deps.publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker)),
+                None => deps.publisher.wake_again(&one.queue, one.id),
             }
         }
         if reaped.iter().any(|one| one.failure_code.is_some()) {
@@ -62,7 +61,7 @@ async fn bury_and_reap(deps: &Deps, lease: Duration) -> Result<(), StoreError> {
         // The slots of reaped executions are free.
         let freed: BTreeSet<String> = reaped.iter().flat_map(|one| one.slot_keys.iter().cloned()).collect();
         if !freed.is_empty() {
-            announce(deps, &deps.store.hand_over(freed).await?);
+            deps.publisher.runnable(&deps.store.hand_over(freed).await?);
         }
         if (reaped.len() as i64) < CHUNK {
             return deps.store.mark_emptied().await;

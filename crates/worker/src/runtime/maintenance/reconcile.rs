@@ -11,7 +11,7 @@ use longhaul_store::{
 };
 use longhaul_telemetry::metrics;
 
-use super::super::{announce::look, hand_back::hand_back, held_leases::HeldLeases, serves::Serves};
+use super::super::{hand_back::hand_back, held_leases::HeldLeases, serves::Serves};
 use super::pace::{OVERDUE_GRACE, STEADY, ticks};
 use crate::deps::Deps;
 
@@ -74,7 +74,7 @@ async fn end_own(deps: &Deps, leases: &[HeldLease]) {
         Ok(ended) if ended.is_empty() => {}
         Ok(ended) => {
             deps.ended.send_replace(());
-            look(deps, &ended);
+            deps.publisher.look(ended.iter().copied());
         }
         Err(error) => tracing::warn!(error = %error, "overdue executions of this worker were not ended"),
     }

@@ -7,7 +7,6 @@ use longhaul_store::{
     schedules::{Advanced, Schedule},
 };
 
-use super::super::announce::{announce, look};
 use crate::deps::Deps;
 
 /// Schedules advanced in one tick; the rest waits for the next, so that the other duties go on.
@@ -43,7 +42,7 @@ async fn advance(deps: &Deps, schedule: &Schedule) -> Result<(), StoreError> {
         tracing::warn!(schedule.key = schedule.spec.key, "a schedule was paused: too many runs in a row failed");
     }
     let started: Vec<Runnable> = started.into_iter().collect();
-    announce(deps, &started);
-    look(deps, stopped.as_slice());
+    deps.publisher.runnable(&started);
+    deps.publisher.look(stopped.as_slice().iter().copied());
     Ok(())
 }

@@ -3,13 +3,12 @@
 use longhaul_domain::ProjectId;
 use longhaul_store::{StoreError, ends::Subject};
 
-use super::super::announce::announce;
 use crate::deps::Deps;
 
 pub(super) async fn drive(deps: &Deps, project: &Subject) -> Result<(), StoreError> {
     if deps.store.forget_gone_project(project).await? {
         return Ok(());
     }
-    announce(deps, &deps.store.drive_project(ProjectId(project.id), deps.max_running_projects).await?);
+    deps.publisher.runnable(&deps.store.drive_project(ProjectId(project.id), deps.max_running_projects).await?);
     Ok(())
 }

@@ -1,50 +1,36 @@
-//! Wake-ups and hints after changes of remote workers that are committed. They may be lost: the sweep and the event
-//! streams find the changes without them.
+//! Wake-ups and hints after the ends of leases of remote workers that are committed. They may be lost: the sweep and
+//! the event streams find the changes without them.
 
-use longhaul_domain::{ExecutionId, WaitReason};
+use longhaul_domain::ExecutionId;
+use longhaul_queue::producer::LeaseEnded;
 use longhaul_store::{
     executions::outcomes::{Concluded, LeaseEnd},
-    fleet::{maintenance::Runnable, remote::LeaseFacts},
+    fleet::remote::LeaseFacts,
 };
 
 use crate::{remote::Remote, state::ApiState};
 
-/// Announces runnable executions.
-pub(crate) fn announce(state: &ApiState, woken: &[Runnable]) {
-    state.publisher.look(woken.iter().map(|one| one.id));
-    for one in woken {
-        state.publisher.wake_again(&one.queue, one.id, Some(WaitReason::Worker));
-    }
-}
-
 /// Announces the end of a lease, and the executions that it may have made runnable.
-pub(crate) async fn announce_end(
+pub(super) async fn announce_end(
     state: &ApiState,
     remote: &Remote,
     (id, facts): (ExecutionId, Option<&LeaseFacts>),
     concluded: &Concluded,
 ) {
-    let publisher = &state.publisher;
-    publisher.look([id]);
-    announce(state, &concluded.woken);
-    if !concluded.status.is_terminal() {
-        publisher.wake_again(&concluded.queue, id, concluded.wait_reason);
-        return;
-    }
-    if facts.is_some_and(|facts| facts.is_in_session) {
-        // Its session's next message may be runnable now.
-        publisher.wake_again(&concluded.queue, id, Some(WaitReason::Worker));
-    }
-    if let Some(root) = facts.and_then(|facts| facts.budget_root) {
+    let is_over = concluded.status.is_terminal();
+    state.publisher.runnable(&concluded.woken);
+    state.publisher.lease_ended(&LeaseEnded {
+        id,
+        queue: &concluded.queue,
+        waits_for: concluded.wait_reason,
+        frees_session: is_over && facts.is_some_and(|facts| facts.is_in_session),
+        woken_parent: concluded.parent.filter(|_| is_over),
+    });
+    if let Some(root) = facts.and_then(|facts| facts.budget_root).filter(|_| is_over) {
         match remote.writer.fold_budget(root).await {
-            Ok(woken) => announce(state, &woken),
+            Ok(woken) => state.publisher.runnable(&woken),
             Err(error) => tracing::debug!(error = %error, "a budget is left to the sweep"),
         }
-    }
-    if let Some(parent) = concluded.parent {
-        // The parent may be runnable now; otherwise the wake-up has no effect.
-        publisher.look([parent]);
-        publisher.wake_again(&concluded.queue, parent, Some(WaitReason::Worker));
     }
 }
 
