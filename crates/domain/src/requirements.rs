@@ -53,10 +53,6 @@ pub fn requirements(
     version: (DefinitionVersionId, i32),
     agent: &AgentSpec,
 ) -> BTreeSet<String> {
-    // Its worker takes the input and gives the output, whatever its agent is.
-    if definition.runner == Runner::Remote {
-        return BTreeSet::from([remote_requirement(version.0)]);
-    }
     // No worker runs the calls of the caller's tools.
     let tools = agent.tools.iter().filter(|tool| tool.caller().is_none());
     let tools = tools.map(|tool| tool.name()).filter(|name| !BUILT_IN_TOOLS.contains(name));
@@ -76,7 +72,8 @@ pub fn requirements(
         }
         // A Rust definition brings its own validators.
         Runner::Rust => [definition_requirement(&definition.key, version.1)].into_iter().chain(tools).collect(),
-        Runner::Remote => BTreeSet::new(),
+        // Its worker takes the input and gives the output, whatever its agent is.
+        Runner::Remote => BTreeSet::from([remote_requirement(version.0)]),
     }
 }
 

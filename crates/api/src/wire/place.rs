@@ -32,6 +32,11 @@ pub(crate) fn run_of(execution: ExecutionId) -> String {
     format!("{EXECUTION}{execution}")
 }
 
+/// True for a key that only an execution's own run has.
+pub(crate) fn is_of_execution(key: &str) -> bool {
+    key.starts_with(EXECUTION)
+}
+
 /// What a request says of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InRun {
@@ -73,7 +78,6 @@ fn read(headers: &HeaderMap, run: Option<String>, attempt: Option<String>) -> An
             let why = "is of a program, and Longhaul-Execution of a worker: send one of them";
             return Err(Fault::invalid("Longhaul-Run", why).into());
         }
-        // Names that no caller's run has: their keys have no colon at this place.
         let (key, attempt) = (run_of(execution), token.to_string());
         return Ok(Some(InRun { key, attempt, step, is_retry, held: Some((execution, token)) }));
     }
@@ -88,7 +92,7 @@ fn read(headers: &HeaderMap, run: Option<String>, attempt: Option<String>) -> An
         (Some(key), Some(attempt)) => {
             bounded("Longhaul-Run", &key, MAX_RUN)?;
             bounded("Longhaul-Attempt", &attempt, MAX_ATTEMPT)?;
-            if key.starts_with(EXECUTION) {
+            if is_of_execution(&key) {
                 let why = format!("must not begin with `{EXECUTION}`");
                 return Err(Fault::invalid("Longhaul-Run", why).into());
             }

@@ -16,6 +16,7 @@ use crate::{
     error::{ApiError, ApiResult},
     routes::executions::request::budget_violation,
     state::ApiState,
+    wire::place::is_of_execution,
 };
 
 /// A durable run to begin.
@@ -57,6 +58,9 @@ pub(crate) async fn create(
 ) -> ApiResult<(StatusCode, Json<DurableRun>)> {
     principal.need(Scope::ExecutionsWrite)?;
     let RunBody { key, budget, deadline_seconds, reopen } = read_json(&headers, body, BODY_LIMIT).await?;
+    if is_of_execution(&key) {
+        return Err(ApiError::invalid("/key", "is that of an execution's own run"));
+    }
     if let Some(violation) = budget_violation(budget.as_ref()) {
         return Err(ApiError::InvalidRequest(vec![violation]));
     }
