@@ -1,6 +1,7 @@
 //! Workers over HTTP (docs/reference/worker-protocol.md), played by a few lines that send its requests.
 
 mod asks;
+mod bounds;
 mod hostile;
 mod leases;
 mod models;
@@ -73,12 +74,7 @@ impl Remote {
     pub(crate) async fn claim(&self, max: u32, seconds: u32) -> Vec<Held> {
         let answer = self.post("claim", &json!({ "max": max, "wait_seconds": seconds })).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
-        let executions = answer.body["executions"].as_array().unwrap();
-        let text = |of: &Value| of.as_str().unwrap().to_owned();
-        executions
-            .iter()
-            .map(|one| Held { id: text(&one["id"]), token: text(&one["token"]), claimed: one.clone() })
-            .collect()
+        held(&answer.body)
     }
 
     pub(crate) async fn claim_one(&self) -> Held {
@@ -122,6 +118,13 @@ impl Remote {
         body["token"] = json!(held.token);
         self.post(&format!("executions/{}/{what}", held.id), &body).await
     }
+}
+
+/// The leases of a claim's answer.
+fn held(answer: &Value) -> Vec<Held> {
+    let text = |of: &Value| of.as_str().unwrap().to_owned();
+    let executions = answer["executions"].as_array().unwrap().iter();
+    executions.map(|one| Held { id: text(&one["id"]), token: text(&one["token"]), claimed: one.clone() }).collect()
 }
 
 pub(crate) fn done(seq: i32, n: u8, result: Value) -> Value {

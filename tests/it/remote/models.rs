@@ -71,3 +71,33 @@ async fn erasure_takes_the_calls_of_an_execution_along() {
     let left = "select to_jsonb(count(*)) from execution_payloads where output::text like '%secret%'";
     assert_eq!(bench.fleet.json(left).await, 0);
 }
+
+#[tokio::test]
+async fn run_of_an_execution_is_begun_by_no_caller() {
+    let bench = Bench::start().await;
+    let worker = Remote::start(&bench).await;
+    let id = worker.submit(json!({})).await;
+    let begun = worker.caller.post("/v1/runs", &json!({ "key": format!("execution:{id}") })).await;
+    assert_eq!((begun.error(), begun.text.contains("/key")), ((422, "invalid_request"), true), "{}", begun.text);
+    let body = json!({ "model": "m", "messages": [{ "role": "user", "content": "x" }] });
+    let run = format!("execution:{id}");
+    let headers = [("longhaul-run", &*run), ("longhaul-attempt", "1")];
+    assert_eq!(worker.caller.post_as("/v1/chat/completions", &body, &headers).await.status, 400);
+}
+
+#[tokio::test]
+async fn definition_of_a_remote_worker_is_a_model() {
+    let bench = Bench::start().await;
+    let worker = Remote::start(&bench).await;
+    let body = json!({ "model": "definition:task", "input": "{\"n\": 1}", "background": true });
+    let created = worker.caller.post("/v1/responses", &body).await;
+    assert_eq!((created.status, &created.body["status"]), (200, &json!("queued")), "{}", created.text);
+    let held = worker.claim_one().await;
+    assert_eq!(held.claimed["input"], json!({ "n": 1 }));
+    worker.finish(&held, json!({ "sum": 2 })).await;
+    let path = format!("/v1/responses/{}", created.body["id"].as_str().unwrap());
+    let found = worker.caller.get(&path).await;
+    assert_eq!(found.body["status"], "completed", "{}", found.text);
+    let text = found.body["output"][0]["content"][0]["text"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!({ "sum": 2 }), "{}", found.text);
+}

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longhaul_domain::{ServeKey, formats::journal_requirement};
+use longhaul_domain::{ServeKey, TenantId, WorkerId, formats::journal_requirement};
 use longhaul_store::StoreError;
 use longhaul_store::fleet::workers::{HeartbeatConnection, Renewal};
 use longhaul_store::history::journal::StepKind::Turn;
 use sqlx::Connection;
+use uuid::Uuid;
 
 use super::providers::{HOUR, PAUSES, asking, failure_of, key};
 use crate::support::leases::{Conclusion, LONG_LEASE, ROOMY, World, bury, step, write};
@@ -87,6 +88,40 @@ async fn burial_needs_steady_renewals_for_one_lease() {
     assert!(bury().await.is_empty(), "not for a lease yet");
     sqlx::query(steady_for_long).execute(world.pool()).await.unwrap();
     assert_eq!(heartbeat.renew(one.id, LEASE, None, true).await.unwrap(), Renewal::Renewed);
+    assert_eq!(bury().await, [other.id]);
+}
+
+/// A worker over HTTP renews through the API, which may be down while the workers of the installation live.
+#[tokio::test]
+async fn remote_workers_are_buried_beside_a_steady_one() {
+    const LEASE: Duration = Duration::from_secs(6);
+    let world = World::create().await;
+    let (own, silent, other) = (world.worker().await, world.worker().await, world.worker().await);
+    for remote in [silent.id, other.id] {
+        world.store.own_worker(remote, TenantId(Uuid::new_v4())).await.unwrap();
+    }
+    let bury = async || world.store.bury_expired_workers(LEASE).await.unwrap();
+    let set = async |id: WorkerId, leases: f64| {
+        let set = "update worker_heartbeats set steady_since = clock_timestamp() - interval '1 minute',
+            expires_at = clock_timestamp() + $2 * interval '1 second' where worker_id = $1";
+        let set = sqlx::query(set).bind(id.0).bind(leases * LEASE.as_secs_f64());
+        assert_eq!(set.execute(world.pool()).await.unwrap().rows_affected(), 1);
+    };
+    eventually("the server has run for a lease", 2 * LEASE, || async {
+        let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
+        let is_up = sqlx::query_scalar(up).bind(LEASE.as_secs_f64()).fetch_one(world.pool()).await.unwrap();
+        if is_up { Ok(()) } else { Err("it started just now") }
+    })
+    .await;
+    set(own.id, 100.0).await;
+    set(silent.id, -1.0).await;
+    set(other.id, -1.0).await;
+    assert!(bury().await.is_empty(), "the API may be down");
+    set(other.id, 100.0).await;
+    assert_eq!(bury().await, [silent.id]);
+    set(other.id, -4.9).await;
+    assert!(bury().await.is_empty(), "not for five leases yet");
+    set(other.id, -5.1).await;
     assert_eq!(bury().await, [other.id]);
 }
 

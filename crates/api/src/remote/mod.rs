@@ -8,17 +8,14 @@ mod serving;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use longhaul_domain::{AgentVersionId, DefinitionVersionId, QueueName, TenantId, WorkerId};
 use longhaul_queue::{QueueOptions, consumer::Waiter};
 use longhaul_store::{
-    Store, StoreError,
+    Store,
     executions::claims::ClaimBounds,
     fleet::{
         lease_writer::LeaseWriter,
@@ -75,9 +72,6 @@ pub(crate) struct Remote {
     pub(crate) writer: LeaseWriter,
     /// Locked by the claim under way.
     pub(crate) waiter: tokio::sync::Mutex<Waiter>,
-    /// Leases that it holds, as of the last heartbeat and what this process did since.
-    pub(crate) held: AtomicI64,
-    is_draining: AtomicBool,
     used_at: Mutex<Instant>,
 }
 
@@ -136,8 +130,6 @@ impl Remotes {
             bounds: ClaimBounds::default(),
             writer: LeaseWriter::spawn(&self.store, id, PATIENCE),
             waiter: tokio::sync::Mutex::new(Waiter::new(self.redis.clone(), queues).map_err(|_| ApiError::Internal)?),
-            held: AtomicI64::new(0),
-            is_draining: AtomicBool::new(false),
             used_at: Mutex::new(Instant::now()),
         });
         let mut known = self.known.lock();
@@ -179,8 +171,8 @@ impl Remotes {
         drop(connection);
         match renewed {
             Ok(renewed) => match renewed? {
-                Renewal::Renewed => Ok(remote.drains(false)),
-                Renewal::Draining => Ok(remote.drains(true)),
+                Renewal::Renewed => Ok(false),
+                Renewal::Draining => Ok(true),
                 Renewal::Dead => {
                     self.forget(remote.id);
                     Err(WorkerError::WorkerDead.into())
@@ -191,43 +183,5 @@ impl Remotes {
                 Err(ApiError::Unavailable)
             }
         }
-    }
-}
-
-impl Remote {
-    fn drains(&self, drains: bool) -> bool {
-        self.is_draining.store(drains, Ordering::Relaxed);
-        drains
-    }
-
-    /// It claims nothing more.
-    pub(crate) fn stop_claims(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
-    }
-
-    /// True if it is to claim nothing more.
-    pub(crate) fn drains_now(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
-    }
-
-    /// Executions that it may claim, of those that it asks for. Ends at other processes are not in this one's count: it
-    /// is made anew before less is given than was asked for.
-    ///
-    /// # Errors
-    /// Postgres is unavailable.
-    pub(crate) async fn room(&self, store: &Store, wanted: i32) -> Result<i32, StoreError> {
-        let free = |held: i64| (i64::from(self.concurrency) - held).clamp(0, i64::from(wanted));
-        let mut room = free(self.held.load(Ordering::Relaxed));
-        if room < i64::from(wanted) {
-            let held = store.count_held(self.id).await?;
-            self.held.store(held, Ordering::Relaxed);
-            room = free(held);
-        }
-        Ok(i32::try_from(room).unwrap_or_default())
-    }
-
-    pub(crate) fn changed(&self, leases: usize, is_gain: bool) {
-        let leases = i64::try_from(leases).unwrap_or_default();
-        self.held.fetch_add(if is_gain { leases } else { -leases }, Ordering::Relaxed);
     }
 }

@@ -19,7 +19,7 @@ pub(crate) struct LeaseState {
     /// A name, and not its enum: one that a newer release wrote must not fail the writes of a batch beside it.
     pub(super) status: String,
     pub(super) wait_reason: Option<String>,
-    pub(super) queue: String,
+    pub(crate) queue: String,
     pub(super) parent: Option<ExecutionId>,
     pub(super) tokens: i64,
     worker_lives: bool,

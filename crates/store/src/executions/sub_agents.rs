@@ -45,6 +45,17 @@ pub struct ChildEnd {
     pub failure_summary: Option<String>,
 }
 
+/// What an ended child left, if there was room for it.
+#[derive(Debug, Clone)]
+pub struct ChildOutput {
+    /// JSON text of a FINISHED child.
+    pub output: Option<String>,
+    /// True if outputs of others left no room for its own.
+    pub is_omitted: bool,
+    /// Failure text of a FAILED child, for people.
+    pub failure_summary: Option<String>,
+}
+
 impl Store {
     /// Stores the limits of children that run at a time. Claims take their slots from then on.
     ///
@@ -130,6 +141,43 @@ impl Store {
         .await?;
         let ends = rows.into_iter().map(|row| {
             let end = ChildEnd { output: row.output, failure_summary: row.failure_summary };
+            (ExecutionId(row.execution_id), end)
+        });
+        Ok(ends.collect())
+    }
+
+    /// Output or failure of each of these different executions that has ended; of outputs, in their order, those that
+    /// fit into so many bytes together, and the first.
+    ///
+    /// # Errors
+    /// Postgres is unavailable.
+    pub async fn child_outputs(
+        &self,
+        ids: &[ExecutionId],
+        max_bytes: i64,
+    ) -> Result<HashMap<ExecutionId, ChildOutput>, StoreError> {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+        let rows = sqlx::query!(
+            r#"
+            select execution_id as "execution_id!", failure_summary,
+                case when upto <= $2 or upto = size then output::text end as output,
+                output is not null and upto > $2 and upto > size as "is_omitted!"
+            from (
+                select p.*, octet_length(output::text) as size,
+                    sum(octet_length(output::text)) over (order by place) as upto
+                from unnest($1::uuid[]) with ordinality as asked (id, place)
+                join execution_payloads p on p.execution_id = asked.id
+                where output is not null or failure_summary is not null
+            ) ended
+            "#,
+            &ids,
+            max_bytes,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let ends = rows.into_iter().map(|row| {
+            let end =
+                ChildOutput { output: row.output, is_omitted: row.is_omitted, failure_summary: row.failure_summary };
             (ExecutionId(row.execution_id), end)
         });
         Ok(ends.collect())

@@ -9,7 +9,7 @@ use longhaul_domain::{
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::{Store, StoreError};
+use crate::{Store, StoreError, executions::lease_state::lease_state};
 
 /// A live worker over HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,15 @@ pub struct RemoteWorker {
     pub serves: Vec<String>,
     /// Maximum executions held.
     pub concurrency: i32,
+}
+
+/// A live worker's executions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// Number that it holds.
+    pub held: i64,
+    /// True if it is to claim nothing more.
+    pub is_draining: bool,
 }
 
 /// What the end of a lease depends on beside its worker's word.
@@ -75,24 +84,35 @@ impl Store {
         Ok(count.fetch_one(&self.pool).await?)
     }
 
-    /// Number of executions that a worker holds.
+    /// What a worker holds, and if it may claim; `None` if it was declared dead.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn count_held(&self, worker: WorkerId) -> Result<i64, StoreError> {
-        let count =
-            sqlx::query_scalar!(r#"select count(*) as "count!" from executions where worker_id = $1"#, worker.0,);
-        Ok(count.fetch_one(&self.pool).await?)
+    pub async fn standing(&self, worker: WorkerId) -> Result<Option<Standing>, StoreError> {
+        let standing = sqlx::query_as!(
+            Standing,
+            r#"
+            select (select count(*) from executions e where e.worker_id = w.id) as "held!",
+                draining_since is not null as "is_draining!"
+            from workers w where id = $1 and dead_at is null
+            "#,
+            worker.0,
+        );
+        Ok(standing.fetch_optional(&self.pool).await?)
     }
 
-    /// True if the worker lives and holds the execution under that token.
+    /// Queue of the execution, if the worker lives and holds it under that token.
     ///
     /// # Errors
     /// Postgres is unavailable.
-    pub async fn holds(&self, worker: WorkerId, id: ExecutionId, token: LeaseToken) -> Result<bool, StoreError> {
-        let states = self.lease_states(&[id.0]).await?;
-        let state = states.get(&id.0);
-        Ok(state.is_some_and(|state| crate::executions::lease_state::lease_state(worker, token, state).is_some()))
+    pub async fn held_queue(
+        &self,
+        worker: WorkerId,
+        id: ExecutionId,
+        token: LeaseToken,
+    ) -> Result<Option<String>, StoreError> {
+        let state = self.lease_states(&[id.0]).await?.remove(&id.0);
+        Ok(state.filter(|state| lease_state(worker, token, state).is_some()).map(|state| state.queue))
     }
 
     /// Time left of an execution of `tenant` that a live worker holds under that token; `None` if none does.

@@ -447,7 +447,7 @@ fn parse_kind(name: &str) -> Result<StepKind, StoreError> {
     name.parse().map_err(|_| StoreError::Corrupt(format!("unknown step kind `{name}`")))
 }
 
-fn parse_state(name: &str) -> Result<StepState, StoreError> {
+pub(super) fn parse_state(name: &str) -> Result<StepState, StoreError> {
     let known = [StepState::Intent, StepState::Live, StepState::Spent].into_iter().find(|state| state.as_str() == name);
     known.ok_or_else(|| StoreError::Corrupt(format!("unknown step state `{name}`")))
 }

@@ -1,9 +1,9 @@
 //! `POST /v1/workers/{id}/executions/{execution}/children` and `…/children/wait`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
-use longhaul_domain::{ExecutionId, WaitReason};
+use longhaul_domain::ExecutionId;
 use longhaul_store::executions::{
     children::{NewChild, SpawnLease, TreeLimits},
     sub_agents::ChildWait,
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 use utoipa::ToSchema;
 
-use super::{UUID, execution, fenced, held, token, worker_of};
+use super::{UUID, execution, fenced, held, key, token, worker_of};
 use crate::{
     auth::Principal,
     body::{SUBMIT_LIMIT, read_json},
@@ -29,8 +29,8 @@ use crate::{
 const MAX_CHILDREN: usize = 100;
 /// Limits of the tree of an execution.
 const LIMITS: TreeLimits = TreeLimits { depth: 8, children: 1_000, executions: 10_000 };
-/// Characters of a child's output: all that is stored.
-const MAX_OUTPUT: i32 = 16 * 1024 * 1024;
+/// Bytes of outputs in one answer, beside the first.
+const OUTPUT_BYTES: i64 = 16 * 1024 * 1024;
 
 /// Children to start.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -75,7 +75,7 @@ pub(crate) struct ChildrenWaitBody {
     until_first: bool,
 }
 
-/// Children, in the order of the request.
+/// Children, each once, in the order of the request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChildrenView {
     children: Vec<ChildView>,
@@ -91,6 +91,10 @@ pub(crate) struct ChildView {
     /// Its output, once FINISHED.
     #[schema(value_type = Value)]
     output: Option<Box<RawValue>>,
+    /// True if the outputs before it left no room for its own: it is there when the child is asked for alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[schema(required = false)]
+    output_omitted: bool,
     /// Its failure, once FAILED.
     failure: Option<ChildFailure>,
 }
@@ -125,7 +129,7 @@ pub(crate) async fn start(
     let remote = worker_of(&state, &principal, &worker).await?;
     let body: ChildrenBody = read_json(&headers, body, SUBMIT_LIMIT).await?;
     let lease = SpawnLease { worker: remote.id, parent: execution(&id)?, token: token(&body.token)? };
-    held(&state, &remote, lease.parent, lease.token).await?;
+    let queue = held(&state, &remote, lease.parent, lease.token).await?;
     let mut children = Vec::with_capacity(body.children.len());
     for (index, child) in body.children.into_iter().enumerate() {
         children.push(planned(&state, &principal, child).await.map_err(|error| below(error, index))?);
@@ -133,18 +137,13 @@ pub(crate) async fn start(
     let spawned = state.store.spawn_children(lease, &children, LIMITS).await.map_err(fenced)?;
     let ids = spawned.map_err(WorkerError::SpawnRefused)?;
     state.publisher.look([lease.parent]);
-    let parent = state.store.get_execution(&principal.reach(), lease.parent).await?;
-    for id in &ids {
-        let queue = parent.as_ref().map_or("default", |parent| parent.summary.queue.as_str());
-        state.publisher.wake_again(queue, *id, Some(WaitReason::Worker));
-    }
+    ids.iter().for_each(|id| state.publisher.wake_again(&queue, *id));
     Ok(Json(view(&state, lease.parent, &ids).await?))
 }
 
 /// The child as a submit of the caller would plan it.
 async fn planned(state: &ApiState, principal: &Principal, child: ChildBody) -> ApiResult<NewChild> {
-    let mut key = [0; 32];
-    hex::decode_to_slice(&child.key, &mut key).map_err(|_| ApiError::Internal)?;
+    let key = key(&child.key)?;
     let mut body = Map::new();
     let mut put = |name: &str, value: Option<Value>| value.map(|value| body.insert(name.to_owned(), value));
     put("definition", child.definition.map(Value::from));
@@ -189,9 +188,7 @@ pub(crate) async fn wait(
     let remote = worker_of(&state, &principal, &worker).await?;
     let body: ChildrenWaitBody = read_json(&headers, body, SUBMIT_LIMIT).await?;
     let lease = SpawnLease { worker: remote.id, parent: execution(&id)?, token: token(&body.token)? };
-    held(&state, &remote, lease.parent, lease.token).await?;
-    let mut call = [0; 32];
-    hex::decode_to_slice(&body.key, &mut call).map_err(|_| ApiError::Internal)?;
+    let call = key(&body.key)?;
     let ids = body.children.iter().map(|id| execution(id)).collect::<ApiResult<Vec<_>>>()?;
     // Only the execution's own: a wait for another's child would never end.
     view(&state, lease.parent, &ids).await?;
@@ -200,23 +197,27 @@ pub(crate) async fn wait(
     Ok(Json(view(&state, lease.parent, &ids).await?))
 }
 
-/// The children with those ids as they stand.
+/// The children with those ids as they stand, each once.
 ///
 /// # Errors
 /// One of them is no child of the execution.
 async fn view(state: &ApiState, parent: ExecutionId, ids: &[ExecutionId]) -> ApiResult<ChildrenView> {
     let found: HashMap<_, _> =
         state.store.children_of(parent).await?.into_iter().map(|child| (child.id, child)).collect();
-    let mut ends = state.store.child_ends(ids, MAX_OUTPUT).await?;
+    let mut seen = HashSet::new();
+    let ids: Vec<_> = ids.iter().copied().filter(|id| seen.insert(*id)).collect();
+    let mut ends = state.store.child_outputs(&ids, OUTPUT_BYTES).await?;
     let children = ids.iter().map(|id| {
         let child = found.get(id).ok_or(ApiError::NotFound("child"))?;
         let end = ends.remove(id);
+        let output_omitted = end.as_ref().is_some_and(|end| end.is_omitted);
         let (output, summary) = end.map_or((None, None), |end| (end.output, end.failure_summary));
         Ok(ChildView {
             id: id.to_string(),
             key: hex::encode(child.key),
             status: child.status.as_str(),
             output: output.map(RawValue::from_string).transpose().map_err(|_| ApiError::Internal)?,
+            output_omitted,
             failure: child.failure_code.clone().map(|code| ChildFailure { code, summary }),
         })
     });

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::{
-    announce::announce,
     journal::{JournalPage, page},
     worker_of,
 };
@@ -29,9 +28,9 @@ const MAX_CLAIM: i32 = 100;
 const MAX_WAIT: u32 = 30;
 /// Suspects that one process holds at most (docs/design/lease.md).
 const MAX_SUSPECTS: i32 = 4;
-/// Wait of a worker that holds as many executions as it may.
+/// Wait of a worker that holds as many executions as it may, or drains.
 const FULL_PAUSE: Duration = Duration::from_secs(1);
-/// Bytes of journals that one answer has, beside the first step of each.
+/// Bytes of journals that one answer has, beside its last step.
 const JOURNAL_BYTES: usize = 8 * 1024 * 1024;
 
 /// A claim.
@@ -139,8 +138,8 @@ async fn claimed(state: &ApiState, remote: &Remote, body: &ClaimBody) -> ApiResu
     let mut waiter = remote.waiter.try_lock().map_err(|_| WorkerError::ClaimUnderWay)?;
     let until = Instant::now() + Duration::from_secs(body.wait_seconds.into());
     loop {
-        let max = remote.room(&state.store, body.max).await?;
-        if max == 0 || remote.drains_now() {
+        let max = room(state, remote, body.max).await?;
+        if max == 0 {
             tokio::time::sleep_until(until.min(Instant::now() + FULL_PAUSE)).await;
             return Ok(Vec::new());
         }
@@ -155,10 +154,9 @@ async fn claimed(state: &ApiState, remote: &Remote, body: &ClaimBody) -> ApiResu
             may_take_alone: body.may_take_alone,
         };
         let claims = state.store.claim(&request, &remote.bounds).await?;
-        announce(state, &claims.woken);
+        state.publisher.runnable(&claims.woken);
         waiter.claimed(claims.claimed.len(), usize::try_from(max).unwrap_or_default()).await;
         if !claims.claimed.is_empty() {
-            remote.changed(claims.claimed.len(), true);
             state.publisher.look(claims.claimed.iter().map(|one| one.id));
             return Ok(claims.claimed);
         }
@@ -170,6 +168,19 @@ async fn claimed(state: &ApiState, remote: &Remote, body: &ClaimBody) -> ApiResu
             return Ok(Vec::new());
         }
     }
+}
+
+/// Executions that a worker may claim, of those that it asks for.
+///
+/// # Errors
+/// It is dead, or Postgres is unavailable.
+async fn room(state: &ApiState, remote: &Remote, wanted: i32) -> ApiResult<i32> {
+    let Some(standing) = state.store.standing(remote.id).await? else {
+        state.remotes.forget(remote.id);
+        return Err(WorkerError::WorkerDead.into());
+    };
+    let free = if standing.is_draining { 0 } else { i64::from(remote.concurrency) - standing.held };
+    Ok(i32::try_from(free.clamp(0, wanted.into())).unwrap_or_default())
 }
 
 fn view(

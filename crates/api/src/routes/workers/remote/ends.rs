@@ -208,7 +208,6 @@ pub(crate) async fn ends(
         ends.push((decided(&state, end, facts, &format!("/ends/{index}")).await?, facts));
     }
     let results = join_all(ends.into_iter().map(|(end, facts)| conclude(&state, &remote, end, facts))).await;
-    remote.changed(results.iter().filter(|result| result.error.is_none()).count(), false);
     Ok(Json(EndsView { results }))
 }
 

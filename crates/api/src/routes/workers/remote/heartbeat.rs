@@ -1,6 +1,6 @@
 //! `POST /v1/workers/{id}/heartbeat`.
 
-use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use axum::{Json, body::Body, extract::State, http::HeaderMap};
 use chrono::{DateTime, Utc};
@@ -83,7 +83,6 @@ pub(crate) async fn heartbeat(
         known.insert((execution(&held.execution)?, token(&held.token)?));
     }
     let leases = state.store.leases_of(remote.id, CLAIM_GRACE).await?;
-    remote.held.store(i64::try_from(leases.len()).unwrap_or_default(), Ordering::Relaxed);
     let (mut cancel, mut leaked) = (Vec::new(), Vec::new());
     for lease in &leases {
         if !known.remove(&(lease.id, lease.token)) {

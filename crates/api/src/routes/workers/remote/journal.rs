@@ -2,7 +2,6 @@
 
 use axum::{Json, extract::State};
 use longhaul_domain::{ExecutionId, LeaseToken};
-use longhaul_store::history::journal::Loaded;
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -60,23 +59,13 @@ pub(super) fn take_token(params: &mut Params) -> Option<LeaseToken> {
     params.take::<Uuid>("token").map(LeaseToken)
 }
 
-/// The steps after number `after`, as many as fit into `room` bytes, and one.
+/// The steps after number `after`, as many as fit into `room` bytes, and one. Without room there are none: the worker
+/// reads them as its next page.
 pub(super) async fn page(state: &ApiState, id: ExecutionId, after: i32, room: &mut usize) -> ApiResult<JournalPage> {
-    // Remote steps have the first format.
-    let steps = match state.store.load_journal(id, u8::MAX).await? {
-        Loaded::Journal(journal) => journal.steps,
-        Loaded::Newer(_) => Vec::new(),
-    };
-    let (mut page, mut last) = (JournalPage::default(), after);
-    for step in steps.into_iter().filter(|step| step.seq > after) {
-        let (seq, bytes) = (step.seq, step.body.len());
-        if !page.steps.is_empty() && bytes > *room {
-            page.next_after = Some(last);
-            break;
-        }
-        *room = room.saturating_sub(bytes);
-        last = seq;
-        page.steps.extend(RecordedView::of(step));
+    if *room == 0 {
+        return Ok(JournalPage { steps: Vec::new(), next_after: Some(after) });
     }
-    Ok(page)
+    let (calls, next_after) = state.store.calls_after(id, after, *room).await?;
+    *room = room.saturating_sub(calls.iter().map(|call| call.body.len()).sum());
+    Ok(JournalPage { steps: calls.into_iter().filter_map(RecordedView::of).collect(), next_after })
 }

@@ -15,12 +15,10 @@ pub(crate) mod writes;
 use std::sync::Arc;
 
 use longhaul_domain::{ExecutionId, LeaseToken};
-use longhaul_store::{StoreError, tenants::api_keys::Scope};
+use longhaul_store::{StoreError, history::journal::Hash, tenants::api_keys::Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
-
-pub(crate) use announce::announce;
 
 use crate::{
     auth::Principal,
@@ -67,16 +65,23 @@ fn execution(text: &str) -> ApiResult<ExecutionId> {
     Uuid::parse_str(text).map(ExecutionId).map_err(|_| ApiError::NotFound("execution"))
 }
 
+/// Reads a key whose pattern was checked.
+fn key(text: &str) -> ApiResult<Hash> {
+    let mut key = [0; 32];
+    hex::decode_to_slice(text, &mut key).map_err(|_| ApiError::Internal)?;
+    Ok(key)
+}
+
 fn token(text: &str) -> ApiResult<LeaseToken> {
     Uuid::parse_str(text).map(LeaseToken).map_err(|_| WorkerError::LeaseLost.into())
 }
 
-/// Checks that the worker holds the execution.
+/// Checks that the worker holds the execution, and returns its queue.
 ///
 /// # Errors
 /// [`WorkerError::LeaseLost`], or Postgres is unavailable.
-async fn held(state: &ApiState, remote: &Remote, id: ExecutionId, token: LeaseToken) -> ApiResult<()> {
-    if state.store.holds(remote.id, id, token).await? { Ok(()) } else { Err(WorkerError::LeaseLost.into()) }
+async fn held(state: &ApiState, remote: &Remote, id: ExecutionId, token: LeaseToken) -> ApiResult<String> {
+    Ok(state.store.held_queue(remote.id, id, token).await?.ok_or(WorkerError::LeaseLost)?)
 }
 
 /// An error of a fenced statement.

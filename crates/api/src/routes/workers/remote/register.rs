@@ -272,7 +272,7 @@ pub(crate) async fn sign_off(
 /// Hands back what a worker holds that signs off: its death would count as a crash of each. A claim under way, whose
 /// request its worker has dropped, may still be committed; two looks in a row must find nothing.
 async fn hand_back_all(state: &ApiState, remote: &Remote) -> ApiResult<()> {
-    remote.stop_claims();
+    state.store.drain_worker(remote.id.0).await?;
     let mut calm = 0;
     for _ in 0..LOOKS {
         let leases = state.store.leases_of(remote.id, Duration::ZERO).await?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
-use super::{UUID, execution, fenced, token, worker_of};
+use super::{UUID, execution, fenced, key, token, worker_of};
 use crate::{
     auth::Principal,
     body::{BODY_LIMIT, NO_NUL, read_json},
@@ -38,8 +38,8 @@ pub(crate) struct AskBody {
     #[schemars(length(min = 1, max = 200), regex(pattern = NO_NUL))]
     name: String,
     /// Arguments of the call, which its approver sees and may edit.
-    #[serde(default)]
-    arguments: Option<Box<RawValueBody>>,
+    #[schemars(with = "Option<Value>")]
+    arguments: Option<Box<RawValue>>,
     /// Text that people see first.
     #[serde(default)]
     #[schemars(regex(pattern = NO_NUL))]
@@ -53,11 +53,6 @@ pub(crate) struct AskBody {
     #[schemars(range(min = 1, max = MAX_DEADLINE.as_secs()))]
     expires_seconds: Option<u32>,
 }
-
-/// Any JSON, kept byte for byte.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub(crate) struct RawValueBody(#[schemars(with = "Value")] Box<RawValue>);
 
 /// Kind of a request.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -107,9 +102,8 @@ pub(crate) async fn ask(
     if let Some(Err(error)) = body.schema.as_ref().map(schema::compile) {
         return Err(ApiError::invalid("/schema", error));
     }
-    let mut call_key = [0; 32];
-    hex::decode_to_slice(&body.key, &mut call_key).map_err(|_| ApiError::Internal)?;
-    let arguments = body.arguments.map_or_else(|| "{}".to_owned(), |arguments| arguments.0.get().to_owned());
+    let call_key = key(&body.key)?;
+    let arguments = body.arguments.map_or_else(|| "{}".to_owned(), |arguments| arguments.get().to_owned());
     let shown = if body.text.is_empty() { &arguments } else { &body.text };
     let request = NewHumanRequest {
         execution_id: execution(&id)?,

@@ -4,12 +4,16 @@
 use std::time::Duration;
 
 use longhaul_sdk::{ToolEffect, Usd};
-use longhaul_store::history::journal::{Hash, JournalStep, NewEvent, StepKind, StepState, StepUsage};
+use longhaul_store::history::{
+    calls::RecordedCall,
+    journal::{JournalStep, NewEvent, StepKind, StepState, StepUsage},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 use utoipa::ToSchema;
 
+use super::key;
 use crate::{
     body::NO_NUL,
     error::{ApiError, ApiResult},
@@ -106,8 +110,6 @@ impl StepBody {
         if self.result.as_ref().is_some_and(|result| result.get().len() > MAX_RESULT) {
             return Err(ApiError::invalid(format!("{at}/result"), format!("is longer than {MAX_RESULT} bytes")));
         }
-        let mut key: Hash = [0; 32];
-        hex::decode_to_slice(&self.key, &mut key).map_err(|_| ApiError::Internal)?;
         let idempotency_key = self.effect.map(|_| format!("{execution}:{}", self.key));
         let body = Stored { effect: self.effect, idempotency_key, result: self.result };
         let usage = self.usage.map_or_else(StepUsage::default, |usage| StepUsage {
@@ -123,7 +125,7 @@ impl StepBody {
                 StepEnd::Intent => StepState::Intent,
                 StepEnd::Done => StepState::Live,
             },
-            key,
+            key: key(&self.key)?,
             occurrence: 0,
             name: Some(self.name),
             appends: Vec::new(),
@@ -138,25 +140,14 @@ impl StepBody {
 
 impl RecordedView {
     /// A call that was recorded; `None` for a step that its worker cannot look up.
-    pub(super) fn of(step: JournalStep) -> Option<Self> {
-        let state = match (step.kind, step.state) {
-            (StepKind::Call, StepState::Intent) => "intent",
-            (StepKind::Call, StepState::Live) => "done",
-            (
-                StepKind::Call
-                | StepKind::Retrieval
-                | StepKind::Prompt
-                | StepKind::Turn
-                | StepKind::Verdict
-                | StepKind::Correction
-                | StepKind::Compression
-                | StepKind::Aggregation,
-                _,
-            ) => return None,
+    pub(super) fn of(call: RecordedCall) -> Option<Self> {
+        let state = match call.state {
+            StepState::Intent => "intent",
+            StepState::Live => "done",
+            StepState::Spent => return None,
         };
-        let Stored { effect, result, .. } = serde_json::from_slice(&step.body).ok()?;
-        let name = step.name.unwrap_or_default();
-        Some(Self { seq: step.seq, key: hex::encode(step.key), name, state, effect, result })
+        let Stored { effect, result, .. } = serde_json::from_slice(&call.body).ok()?;
+        Some(Self { seq: call.seq, key: hex::encode(call.key), name: call.name, state, effect, result })
     }
 }
 
