@@ -28,7 +28,7 @@ test: bootstrap ## all tests
 	@RUST_TEST_THREADS=$$(( $$(getconf _NPROCESSORS_ONLN) * 3 / 2 )) cargo test --workspace --no-fail-fast
 
 # The clients come from PyPI and npm, in the versions of tests/doors.
-doors: bootstrap ## the suites of OpenAI's, Anthropic's and AG-UI's clients against `longhaul dev`
+doors: bootstrap ## the suites of OpenAI's, Anthropic's and AG-UI's clients against `longhaul dev`, and of Python workers
 	@cargo build --bin longhaul
 	@tests/doors/run.sh
 

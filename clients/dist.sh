@@ -18,7 +18,8 @@ done
 
 venv=$to/venv
 [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$(grep '^hatchling==' clients/python/requirements-dev.txt)"
+hatchling=$(grep '^hatchling==' clients/python/requirements-dev.txt)
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$hatchling"
 (cd "$to/build/python" && SOURCE_DATE_EPOCH=0 "$venv/bin/python" -m hatchling build -d "$to" >/dev/null)
 
 cd "$to/build/typescript"

@@ -32,7 +32,11 @@ def declaration(name: str, schema: dict[str, Any]) -> str:
     text = docs(schema.get("description", ""), "")
     if "properties" in schema and "allOf" not in schema:
         return f"{text}export interface {name} {members(schema, '')}\n"
-    return f"{text}export type {name} = {of(schema, '')};\n"
+    kind = of(schema, "")
+    line = f"export type {name} = {kind};\n"
+    if len(line.rstrip()) > WIDTH and "{" not in kind:
+        line = f"export type {name} =\n  | " + kind.replace(" | ", "\n  | ") + ";\n"
+    return text + line
 
 
 def of(schema: dict[str, Any], indent: str, prefix: str = "") -> str:

@@ -108,7 +108,10 @@ class FakeServer:
         self.fault: Callable[[str, str, bool], Any] | None = None
         """May raise `Problem` or `Cut`, or return bytes to answer instead."""
         self.steps_per_page = 1000
-        self.journal_of_steps = 0
+        self.steps_per_claim: int | None = None
+        """Steps that one claim's answer has room for, of all its executions together."""
+        self.outputs_per_answer: int | None = None
+        """FINISHED children of one answer that have their output; the protocol has at least 1."""
         self._ids = itertools.count(1)
         self._offset = 0.0
         self._ends: dict[str, dict[str, Any]] = {}
@@ -305,7 +308,13 @@ class FakeServer:
                 return {"executions": []}
             taken = self._runnable(worker, body)[: body["max"]]
             now = self._time(self.now())
-            return {"executions": [self._lease(worker, execution) for execution in taken], "now": now}
+            room = self.steps_per_claim
+            leased: list[Any] = []
+            for execution in taken:
+                leased.append(self._lease(worker, execution, room))
+                if room is not None:
+                    room = max(0, room - len(leased[-1]["steps"]))
+            return {"executions": leased, "now": now}
 
     def _runnable(self, worker: WorkerRow, body: Any) -> list[Execution]:
         served = {definition["key"] for definition in worker.registration["definitions"]}
@@ -319,7 +328,7 @@ class FakeServer:
             and (execution.retry_at is None or execution.retry_at <= now)
         ]
 
-    def _lease(self, worker: WorkerRow, execution: Execution) -> Any:
+    def _lease(self, worker: WorkerRow, execution: Execution, room: int | None) -> Any:
         execution.status = "RUNNING"
         execution.worker = worker.id
         execution.token = str(uuid.uuid4())
@@ -328,7 +337,8 @@ class FakeServer:
         execution.last_write = 0
         execution.wait_reason = execution.wait_until = execution.retry_at = None
         self.changed.notify_all()
-        page = execution.steps[: self.steps_per_page]
+        page = execution.steps[: self.steps_per_page if room is None else min(room, self.steps_per_page)]
+        last = page[-1]["seq"] if page else 0
         return {
             "id": execution.id,
             "token": execution.token,
@@ -348,7 +358,7 @@ class FakeServer:
             "metadata": execution.metadata,
             "input": execution.input,
             "steps": page,
-            "next_after": page[-1]["seq"] if len(page) < len(execution.steps) else None,
+            "next_after": last if len(page) < len(execution.steps) else None,
         }
 
     def _write_entry(self, worker: WorkerRow, entry: Any) -> Any:
@@ -470,12 +480,12 @@ class FakeServer:
             answer = self._request(execution, body)
         elif (method, what) == ("POST", "children"):
             self._expect(1 <= len(body["children"]) <= 100, "children of a request")
-            answer = {"children": [self._child(execution, child) for child in body["children"]]}
+            answer = self._bounded([self._child(execution, child) for child in body["children"]])
         elif (method, what) == ("POST", "children/wait"):
             self._expect(len(body["key"]) == 64, "key of a wait")
             self._expect(1 <= len(body["children"]) <= 100, "children of a wait")
             self._await(execution, body["children"], body["until_first"])
-            answer = {"children": [self._child_state(execution, id) for id in body["children"]]}
+            answer = self._bounded([self._child_state(execution, id) for id in body["children"]])
         else:
             raise Problem(404, "not_found")
         if self._dies(execution, f"after {what}"):
@@ -521,6 +531,13 @@ class FakeServer:
         key = next(key for key, child in execution.children.items() if child == id)
         child = self.executions[id]
         return {"id": id, "key": key, "status": child.status, "output": child.output, "failure": child.failure}
+
+    def _bounded(self, children: list[Any]) -> Any:
+        finished = [child for child in children if child["status"] == "FINISHED"]
+        room = len(finished) if self.outputs_per_answer is None else self.outputs_per_answer
+        for child in finished[room:]:
+            child.update(output=None, output_omitted=True)
+        return {"children": children}
 
     def _await(self, execution: Execution, ids: list[str], until_first: bool) -> None:
         execution.awaited |= {id for id in ids if self.executions[id].status not in ENDED}

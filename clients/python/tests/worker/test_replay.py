@@ -294,6 +294,57 @@ def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
     assert calls["work"] == 1203
 
 
+def test_claim_without_room_for_a_journal_reads_it_from_its_start(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+    calls = Counter[str]()
+
+    async def work(number: int) -> int:
+        calls["work"] += 1
+        return number
+
+    @app.task
+    async def flow(ctx: Context) -> int:
+        numbers = [await ctx.step("work", work, number) for number in range(5)]
+        await ctx.signal("go")
+        return sum(numbers)
+
+    server.steps_per_claim = 7
+    running = serve(app)
+    executions = [server.submit("t.flow") for _ in range(3)]
+    for execution in executions:
+        server.parked(execution, "signal")
+    running.stop()
+    # All three are in the answer of one claim: five steps of the first, two of the second, none of the third.
+    for execution in executions:
+        server.signal(execution, "go", None)
+    serve(app)
+    for execution in executions:
+        assert server.finished(execution) == sum(range(5))
+    read = [path.split("/")[5] for _, path in server.requests if path.endswith("/journal")]
+    assert sorted(read) == [execution.id for execution in executions[1:]]
+    assert calls["work"] == 15
+
+
+def test_page_of_a_journal_that_does_not_go_on_is_named(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+
+    @app.task
+    async def flow(ctx: Context) -> int:
+        number = await ctx.step("work", lambda: 1)
+        await ctx.signal("go")
+        return number
+
+    server.steps_per_claim = 0
+    server.fault = lambda method, path, done: (
+        b'{"steps": [], "next_after": 0}' if path.endswith("/journal") and not done else None
+    )
+    serve(app)
+    execution = server.parked(server.submit("t.flow"), "signal")
+    server.signal(execution, "go", None)
+    failure = server.failed(execution)
+    assert failure["code"] == "protocol_error" and "does not go on" in failure["summary"]
+
+
 def test_effects_that_began_end_before_a_park_a_failure_and_a_drain(server: FakeServer, serve: Any) -> None:
     app = App("t")
     sent: list[str] = []

@@ -295,6 +295,60 @@ def test_children_are_gathered_and_fail_by_name(server: FakeServer, serve: Any) 
     assert failure["code"] == "request_refused" and "no.such" in failure["summary"]
 
 
+def test_omitted_outputs_of_children_are_asked_for_again(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+
+    @app.task
+    async def child(n: int) -> int:
+        return n * n
+
+    @app.task
+    async def parent(ctx: Context, n: int) -> int:
+        handles = await ctx.gather(*(ctx.spawn("square", child, number) for number in range(n)))
+        return sum(await ctx.gather(*handles))
+
+    @app.task
+    def in_thread(ctx: SyncContext, n: int) -> int:
+        return sum(ctx.gather(*(ctx.spawn("square", child, number) for number in range(n))))
+
+    @app.task
+    async def statuses(ctx: Context) -> list[str]:
+        spawns = (ctx.spawn("square", child, number) for number in range(3))
+        handles = await ctx.gather(*spawns)
+        await ctx.signal("go")
+        return [handle.status for handle in handles]
+
+    server.outputs_per_answer = 3
+    serve(app)
+    assert server.finished(server.submit("t.parent", {"n": 110}), seconds=30) == sum(n * n for n in range(110))
+    assert server.finished(server.submit("t.in_thread", {"n": 7})) == sum(n * n for n in range(7))
+    server.outputs_per_answer = 1
+    execution = server.parked(server.submit("t.statuses"), "signal")
+    for id in execution.children.values():
+        server.finished(server.executions[id])
+    server.signal(execution, "go", None)
+    assert server.finished(execution) == ["FINISHED"] * 3
+    waits = [path for _, path in server.requests if path.endswith("children/wait") and execution.id in path]
+    assert waits == [], "outputs that nothing needs are asked for"
+
+
+def test_answer_without_any_output_of_children_is_named(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+
+    @app.task
+    async def child(n: int) -> int:
+        return n
+
+    @app.task
+    async def parent(ctx: Context) -> int:
+        return sum(await ctx.gather(*[await ctx.spawn("child", child, number) for number in range(2)]))
+
+    server.outputs_per_answer = 0
+    serve(app)
+    failure = server.failed(server.submit("t.parent"))
+    assert failure["code"] == "protocol_error" and "leaves out every output" in failure["summary"]
+
+
 def test_gather_drives_each_branch_until_it_waits(server: FakeServer, serve: Any) -> None:
     app = App("t")
     began: list[str] = []

@@ -74,6 +74,44 @@ def test_heartbeats_go_on_while_loop_is_blocked(server: FakeServer, serve: Any) 
     assert len(server.workers) == 1
 
 
+@pytest.mark.parametrize("refusal", [Problem(503, None), Cut()], ids=["503", "cut"])
+def test_refused_renewals_are_repeated_within_the_lease(server: FakeServer, serve: Any, refusal: Exception) -> None:
+    app = App("t")
+    server.lease_seconds = 4.0
+    server.renew_seconds = 1.0
+    go_on = threading.Event()
+
+    @app.task
+    async def flow(ctx: Context) -> int:
+        while not go_on.is_set():
+            await asyncio.sleep(0.01)
+        return await ctx.step("after", lambda: ctx.attempt)
+
+    refused: list[float] = []
+    renewed: list[float] = []
+
+    def fault(method: str, path: str, done: bool) -> Any:
+        if path.endswith("/heartbeat"):
+            now = time.monotonic()
+            if not done and (not refused or now - refused[0] < server.lease_seconds / 2):
+                refused.append(now)
+                raise refusal
+            if done:
+                renewed.append(now)
+        return None
+
+    serve(app)
+    execution = server.wait(server.submit("t.flow"), lambda execution: execution.status == "RUNNING")
+    server.fault = fault
+    until(lambda: renewed)
+    # No pause is longer than half of that between renewals, so that the outage ends long before the lease.
+    assert len(refused) >= 4
+    assert renewed[0] - refused[-1] < server.renew_seconds
+    go_on.set()
+    assert server.finished(execution) == 1
+    assert len(server.workers) == 1
+
+
 def test_cancel_interrupts_async_function(server: FakeServer, serve: Any) -> None:
     app = App("t")
     seen: list[Any] = []

@@ -421,7 +421,15 @@ export interface ArtifactPage {
 }
 
 /** End of an attempt. */
-export type AttemptOutcome = "finished" | "failed" | "parked" | "retrying" | "released" | "drained" | "lost" | "cancelled";
+export type AttemptOutcome =
+  | "finished"
+  | "failed"
+  | "parked"
+  | "retrying"
+  | "released"
+  | "drained"
+  | "lost"
+  | "cancelled";
 
 /** Attempts, in order. */
 export interface AttemptPage {
@@ -1010,7 +1018,48 @@ export interface EventFrame {
 }
 
 /** Kind of an event of an execution. */
-export type EventKind = "submitted" | "claimed" | "retrieval" | "status" | "turn" | "text" | "text_void" | "call" | "provider_down" | "fallback" | "state_conflict" | "verdict" | "correction" | "reply_cut" | "compressed" | "journal_diverged" | "retrying" | "parked" | "released" | "woken" | "signal_received" | "log" | "progress" | "budget_raised" | "approval_requested" | "approval_decided" | "approval_expired" | "question_asked" | "question_answered" | "question_expired" | "tool_call_pending" | "tool_result_posted" | "tool_call_expired" | "child_spawned" | "child_ended" | "child_request" | "child_request_decided" | "lease_lost" | "cancel_requested" | "finished" | "failed";
+export type EventKind =
+  | "submitted"
+  | "claimed"
+  | "retrieval"
+  | "status"
+  | "turn"
+  | "text"
+  | "text_void"
+  | "call"
+  | "provider_down"
+  | "fallback"
+  | "state_conflict"
+  | "verdict"
+  | "correction"
+  | "reply_cut"
+  | "compressed"
+  | "journal_diverged"
+  | "retrying"
+  | "parked"
+  | "released"
+  | "woken"
+  | "signal_received"
+  | "log"
+  | "progress"
+  | "budget_raised"
+  | "approval_requested"
+  | "approval_decided"
+  | "approval_expired"
+  | "question_asked"
+  | "question_answered"
+  | "question_expired"
+  | "tool_call_pending"
+  | "tool_result_posted"
+  | "tool_call_expired"
+  | "child_spawned"
+  | "child_ended"
+  | "child_request"
+  | "child_request_decided"
+  | "lease_lost"
+  | "cancel_requested"
+  | "finished"
+  | "failed";
 
 /** A page of events. */
 export interface EventPage {
@@ -1451,7 +1500,16 @@ export interface KeyRotationBody {
 }
 
 /** Right of a key. */
-export type KeyScope = "executions:read" | "executions:write" | "approvals:decide" | "definitions:read" | "definitions:write" | "workers:run" | "keys:write" | "audit:read" | "admin";
+export type KeyScope =
+  | "executions:read"
+  | "executions:write"
+  | "approvals:decide"
+  | "definitions:read"
+  | "definitions:write"
+  | "workers:run"
+  | "keys:write"
+  | "audit:read"
+  | "admin";
 
 /** A new API key with its secret, which no other answer shows. */
 export type KeySecretView = KeyView & {
@@ -1797,7 +1855,19 @@ export interface NeededLimitView {
 }
 
 /** Reason why a firing started no execution. */
-export type NotStarted = "overlap" | "queue_full" | "superseded" | "missed" | "paused" | "monthly_budget" | "unknown_definition" | "unknown_agent" | "version_removed" | "agent_not_allowed" | "invalid_input" | "unreadable";
+export type NotStarted =
+  | "overlap"
+  | "queue_full"
+  | "superseded"
+  | "missed"
+  | "paused"
+  | "monthly_budget"
+  | "unknown_definition"
+  | "unknown_agent"
+  | "version_removed"
+  | "agent_not_allowed"
+  | "invalid_input"
+  | "unreadable";
 
 /** The names that the live workers know. Empty if no worker lives that says so. */
 export interface Offers {
@@ -2119,7 +2189,16 @@ export interface ProjectPage {
 export type ProjectPauseReason = "request" | "gate";
 
 /** Status of a project. */
-export type ProjectStatus = "pending" | "planning" | "awaiting_approval" | "approved" | "in_progress" | "paused" | "completed" | "failed" | "cancelled";
+export type ProjectStatus =
+  | "pending"
+  | "planning"
+  | "awaiting_approval"
+  | "approved"
+  | "in_progress"
+  | "paused"
+  | "completed"
+  | "failed"
+  | "cancelled";
 
 /** A project. */
 export interface ProjectView {
@@ -2823,7 +2902,15 @@ export interface SpendView {
 }
 
 /** Kind of a step. */
-export type StepKind = "retrieval" | "prompt" | "turn" | "call" | "verdict" | "correction" | "compression" | "aggregation";
+export type StepKind =
+  | "retrieval"
+  | "prompt"
+  | "turn"
+  | "call"
+  | "verdict"
+  | "correction"
+  | "compression"
+  | "aggregation";
 
 /** Steps, in order. */
 export interface StepPage {
@@ -3201,7 +3288,19 @@ export interface Violation {
 }
 
 /** Reason why an execution waits. */
-export type WaitReason = "worker" | "scheduled" | "retry_backoff" | "approval" | "children" | "concurrency_limit" | "rate_limit" | "budget" | "provider_down" | "queue_paused" | "input" | "no_worker";
+export type WaitReason =
+  | "worker"
+  | "scheduled"
+  | "retry_backoff"
+  | "approval"
+  | "children"
+  | "concurrency_limit"
+  | "rate_limit"
+  | "budget"
+  | "provider_down"
+  | "queue_paused"
+  | "input"
+  | "no_worker";
 
 /** Executions of a queue that wait for the same. */
 export interface WaitingCount {
@@ -3272,7 +3371,14 @@ export interface WebhookBody {
 export type WebhookDisabledBecause = "caller" | "failures" | "gone" | "key_revoked";
 
 /** Type of an event of a webhook. */
-export type WebhookEventType = "execution.finished" | "execution.failed" | "execution.quarantined" | "approval.requested" | "question.asked" | "tool_call.requested" | "webhook.test";
+export type WebhookEventType =
+  | "execution.finished"
+  | "execution.failed"
+  | "execution.quarantined"
+  | "approval.requested"
+  | "question.asked"
+  | "tool_call.requested"
+  | "webhook.test";
 
 /**
  * Form in which a webhook is told. - `standard`: A signed request. - `slack`: A message in Slack, with buttons to

@@ -70,7 +70,8 @@ def next_after_of(answer: dict[str, Any], before: int | None, where: str) -> int
     after = answer.get("next_after")
     if after is None:
         return None
-    if type(after) is not int or (before is not None and after <= before):
+    # A claim's answer may have no step of a journal, and its `next_after` is then 0.
+    if type(after) is not int or after < 0 or (before is not None and after <= before):
         raise ProtocolError(f"{where}: `next_after` does not go on")
     return after
 

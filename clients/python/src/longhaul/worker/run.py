@@ -376,14 +376,30 @@ class Run:
         return not any(state["status"] in ENDED for state in states.values())
 
     async def wait_for_children(self, children: list[str], *, until_first: bool) -> dict[str, dict[str, Any]]:
-        """Makes the wait known, and returns the children as they stand. Their ids are sorted."""
+        """Makes the wait known, and returns the children as they stand. Their ids are sorted.
+
+        A wait for all has all outputs; one for the first is only about statuses.
+        """
         states: dict[str, dict[str, Any]] = {}
         for first in range(0, len(children), CHILDREN_OF_WAIT):
-            some = children[first : first + CHILDREN_OF_WAIT]
-            key = step_key("wait", some, "first" if until_first else "all")
-            body = text_of({"key": key, "children": some, "until_first": until_first})
-            states.update(children_of(await self.ask("POST", "children/wait", body[1:-1])))
+            left = children[first : first + CHILDREN_OF_WAIT]
+            while left:
+                found = await self._ask_for_children(left, until_first)
+                states.update(found)
+                omitted = [] if until_first else [id for id in left if is_output_omitted(found[id])]
+                # The first output of an answer is always there, so that each answer brings one.
+                if len(omitted) == len(left):
+                    raise ProtocolError("the answer about children leaves out every output")
+                left = omitted
         return states
+
+    async def _ask_for_children(self, children: list[str], until_first: bool) -> dict[str, dict[str, Any]]:
+        key = step_key("wait", children, "first" if until_first else "all")
+        body = text_of({"key": key, "children": children, "until_first": until_first})
+        found = children_of(await self.ask("POST", "children/wait", body[1:-1]))
+        if not all(child in found for child in children):
+            raise ProtocolError("the answer about children lacks one")
+        return found
 
     async def ask(self, method: str, tail: str, body: str | None = None, **params: Any) -> dict[str, Any]:
         """One of the execution's own requests, with its lease. `body` has the members beside the token."""
@@ -391,6 +407,11 @@ class Run:
         text = None if body is None else f'{{"token":{text_of(self.claim.token)},{body}}}'
         query = {"token": self.claim.token, **params} if body is None else None
         return await self.session.ask(self, method, f"{self.path}/{tail}", text, query)
+
+
+def is_output_omitted(child: dict[str, Any]) -> bool:
+    """True if the child has an output that the answer had no room for."""
+    return child["status"] == "FINISHED" and child.get("output_omitted") is True
 
 
 def children_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:

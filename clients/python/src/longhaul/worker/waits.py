@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from .errors import ChildFailed, Expired, Interrupted, Parked, ProtocolError, Rejected, StepMismatch
 from .journal import Scope
 from .jsontext import jsonable, step_key, storable_text
-from .run import ENDED, Run, Wait, children_of
+from .run import ENDED, Run, Wait, children_of, is_output_omitted
 from .schema import Codec, violations
 from .steps import depth_of_waiting
 
@@ -222,9 +222,9 @@ def answer_of_question(name: str, decided: dict[str, Any]) -> Any:
 
 
 async def children(run: Run, waited: Sequence[Handle[Any]]) -> None:
-    """Returns when all have ended."""
+    """Returns when all have ended, and their outputs are here."""
     run.check()
-    open_ones = [child for child in waited if child.status not in ENDED]
+    open_ones = [child for child in waited if child.status not in ENDED or is_output_omitted(child.state)]
     if not open_ones:
         return
     run.check_begin()
@@ -233,9 +233,7 @@ async def children(run: Run, waited: Sequence[Handle[Any]]) -> None:
     ids = sorted({child.id for child in open_ones})
     states = await run.wait_for_children(ids, until_first=False)
     for child in open_ones:
-        if child.id not in states:
-            raise ProtocolError("the answer about children lacks one")
-        child.state = {**child.state, **states[child.id]}
+        child.state = states[child.id]
     still = [child for child in open_ones if child.status not in ENDED]
     if still:
         names = ", ".join(child.name for child in still[:5])
