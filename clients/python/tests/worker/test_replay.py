@@ -272,8 +272,8 @@ def test_first_attempt_sees_what_a_replay_sees(server: FakeServer, serve: Any, v
     assert seen[0] == seen[1]
 
 
-def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
-    app = App("t")
+def add_flow(app: App, steps: int) -> Counter[str]:
+    """A task that adds the numbers of its steps after a signal. Returns the count of the steps that ran."""
     calls = Counter[str]()
 
     async def work(number: int) -> int:
@@ -282,10 +282,16 @@ def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
 
     @app.task
     async def flow(ctx: Context) -> int:
-        numbers = await ctx.gather(*(ctx.step("work", work, number) for number in range(1203)))
+        numbers = await ctx.gather(*(ctx.step("work", work, number) for number in range(steps)))
         await ctx.signal("go")
         return sum(numbers)
 
+    return calls
+
+
+def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
+    app = App("t")
+    calls = add_flow(app, 1203)
     server.steps_per_page = 100
     serve(app)
     execution = server.parked(server.submit("t.flow"), "signal")
@@ -296,18 +302,7 @@ def test_long_journal_is_read_in_pages(server: FakeServer, serve: Any) -> None:
 
 def test_claim_without_room_for_a_journal_reads_it_from_its_start(server: FakeServer, serve: Any) -> None:
     app = App("t")
-    calls = Counter[str]()
-
-    async def work(number: int) -> int:
-        calls["work"] += 1
-        return number
-
-    @app.task
-    async def flow(ctx: Context) -> int:
-        numbers = [await ctx.step("work", work, number) for number in range(5)]
-        await ctx.signal("go")
-        return sum(numbers)
-
+    calls = add_flow(app, 5)
     server.steps_per_claim = 7
     running = serve(app)
     executions = [server.submit("t.flow") for _ in range(3)]
