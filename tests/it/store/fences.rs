@@ -63,6 +63,15 @@ async fn awake_worker_renews_expired_lease_unless_buried() {
     world.check().await;
 }
 
+async fn server_up_for(world: &World, lease: Duration) {
+    eventually("the server has run for a lease", 2 * lease, || async {
+        let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
+        let is_up = sqlx::query_scalar(up).bind(lease.as_secs_f64()).fetch_one(world.pool()).await.unwrap();
+        if is_up { Ok(()) } else { Err("it started just now") }
+    })
+    .await;
+}
+
 /// A burial sent before a hang runs after it, when every lease has expired or one worker has already renewed.
 #[tokio::test]
 async fn burial_needs_steady_renewals_for_one_lease() {
@@ -71,12 +80,7 @@ async fn burial_needs_steady_renewals_for_one_lease() {
     let (one, other) = (world.worker().await, world.worker().await);
     let mut heartbeat = HeartbeatConnection::new(&world.store);
     let bury = async || world.store.bury_expired_workers(LEASE).await.unwrap();
-    eventually("the server has run for a lease", 2 * LEASE, || async {
-        let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
-        let is_up = sqlx::query_scalar(up).bind(LEASE.as_secs_f64()).fetch_one(world.pool()).await.unwrap();
-        if is_up { Ok(()) } else { Err("it started just now") }
-    })
-    .await;
+    server_up_for(&world, LEASE).await;
     let steady_for_long = "update worker_heartbeats set steady_since = clock_timestamp() - interval '1 minute'";
     sqlx::query(steady_for_long).execute(world.pool()).await.unwrap();
     one.expire().await;
@@ -107,12 +111,7 @@ async fn remote_workers_are_buried_beside_a_steady_one() {
         let set = sqlx::query(set).bind(id.0).bind(leases * LEASE.as_secs_f64());
         assert_eq!(set.execute(world.pool()).await.unwrap().rows_affected(), 1);
     };
-    eventually("the server has run for a lease", 2 * LEASE, || async {
-        let up = "select clock_timestamp() - pg_postmaster_start_time() > $1 * interval '1 second'";
-        let is_up = sqlx::query_scalar(up).bind(LEASE.as_secs_f64()).fetch_one(world.pool()).await.unwrap();
-        if is_up { Ok(()) } else { Err("it started just now") }
-    })
-    .await;
+    server_up_for(&world, LEASE).await;
     set(own.id, 100.0).await;
     set(silent.id, -1.0).await;
     set(other.id, -1.0).await;
