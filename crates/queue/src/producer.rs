@@ -69,10 +69,11 @@ pub struct LeaseEnded<'a> {
     pub queue: &'a str,
     /// Wait of an execution that has not ended.
     pub waits_for: Option<WaitReason>,
-    /// True if the execution ended and belongs to a session.
-    pub frees_session: bool,
-    /// Parent of an execution that ended.
-    pub woken_parent: Option<ExecutionId>,
+    /// True if the execution ended.
+    pub is_over: bool,
+    pub is_in_session: bool,
+    /// Its parent, which runs in the same queue.
+    pub parent: Option<ExecutionId>,
 }
 
 enum Note {
@@ -154,10 +155,11 @@ impl WakeupPublisher {
     pub fn lease_ended(&self, ended: &LeaseEnded<'_>) {
         self.look([ended.id]);
         // Runnable again, or its session's next message may be.
-        if ended.waits_for == Some(WaitReason::Worker) || ended.frees_session {
+        if ended.waits_for == Some(WaitReason::Worker) || ended.is_over && ended.is_in_session {
             self.wake_again(ended.queue, ended.id);
         }
-        if let Some(parent) = ended.woken_parent {
+        if let Some(parent) = ended.parent.filter(|_| ended.is_over) {
+            // It may be runnable now.
             self.look([parent]);
             self.wake_again(ended.queue, parent);
         }

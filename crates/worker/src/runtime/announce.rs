@@ -19,8 +19,9 @@ pub(super) async fn announce_end(claimed: &Claimed, concluded: &Concluded, deps:
         id: claimed.id,
         queue: &concluded.queue,
         waits_for: concluded.wait_reason,
-        frees_session: is_over && claimed.session.is_some(),
-        woken_parent: concluded.parent.filter(|_| is_over),
+        is_over,
+        is_in_session: claimed.session.is_some(),
+        parent: concluded.parent,
     });
     if is_over && claimed.has_budget {
         fold_budget(publisher, &deps.writer, claimed.budget_root).await;

@@ -32,8 +32,9 @@ pub(super) async fn hand_back(end: LeaseEnd, deps: &Deps, writer: &LeaseWriter) 
                 id,
                 queue: &concluded.queue,
                 waits_for: concluded.wait_reason,
-                frees_session: false,
-                woken_parent: concluded.parent.filter(|_| concluded.status.is_terminal()),
+                is_over: concluded.status.is_terminal(),
+                is_in_session: false,
+                parent: concluded.parent,
             });
             true
         }

@@ -23,8 +23,9 @@ pub(super) async fn announce_end(
         id,
         queue: &concluded.queue,
         waits_for: concluded.wait_reason,
-        frees_session: is_over && facts.is_some_and(|facts| facts.is_in_session),
-        woken_parent: concluded.parent.filter(|_| is_over),
+        is_over,
+        is_in_session: facts.is_some_and(|facts| facts.is_in_session),
+        parent: concluded.parent,
     });
     if let Some(root) = facts.and_then(|facts| facts.budget_root).filter(|_| is_over) {
         match remote.writer.fold_budget(root).await {
