@@ -10,7 +10,10 @@ use std::{
 use longhaul_agent::probe::Point;
 use longhaul_domain::{ApiKeyId, ExecutionId, RequestState};
 use longhaul_sdk::{AgentSpec, ToolEffect, spec::ModelSpec};
-use longhaul_store::human_requests::{Decider, NewDecision, Verdict};
+use longhaul_store::{
+    history::journal::{JournalStep, Loaded, StepKind, StepState},
+    human_requests::{Decider, NewDecision, Verdict},
+};
 use longhaul_testkit::model::{
     Captured, Gate, Reply, ev_call, ev_gate, ev_text, reply_calls, reply_events, reply_text,
 };
@@ -145,33 +148,34 @@ impl Play {
     }
 
     async fn before(&self, case: &Case) -> Before {
-        let pool = &self.service.fleet.db.pool;
-        // A turn or call that its worker refused when it heard of the cancel never ran.
-        let steps: Vec<(String, Option<String>, String)> = sqlx::query_as(
-            "select kind, name, state from steps
-            where execution_id = $1 and state <> 'spent' and failure_code is distinct from 'cancelled'",
-        )
-        .bind(case.first.0)
-        .fetch_all(pool)
-        .await
-        .unwrap();
+        let store = &self.service.fleet.store;
+        let Loaded::Journal(journal) = store.load_journal(case.first, u8::MAX).await.unwrap() else {
+            panic!("a format of the future")
+        };
+        let steps: Vec<JournalStep> = journal.steps.into_iter().filter(|step| step.state != StepState::Spent).collect();
         let calls: i64 = sqlx::query_scalar(
             "select coalesce(sum((data ->> 'calls')::int), 0) from events where execution_id = $1 and kind = 'turn'",
         )
         .bind(case.first.0)
-        .fetch_one(pool)
+        .fetch_one(&self.service.fleet.db.pool)
         .await
         .unwrap();
-        // An intent; or an answer with an unknown outcome, of a worker that heard of the cancel and stopped waiting.
-        let is_begun = steps.iter().any(|(_, name, _)| name.as_deref() == Some("pay"));
-        let turns =
-            |whole: bool| steps.iter().filter(|(kind, _, state)| kind == "turn" && (!whole || state == "live")).count();
+        // A call that was asked for and not begun has no effect; one in which its worker was cancelled has an answer
+        // with an unknown outcome.
+        let is_effect = |step: &JournalStep| {
+            let body: Value = serde_json::from_slice(&step.body).unwrap();
+            step.kind == StepKind::Call && body["effect"] == "side_effect"
+        };
+        // A turn that its worker refused when it heard of the cancel never ran.
+        let is_turn =
+            |step: &&JournalStep| step.kind == StepKind::Turn && step.failure_code.as_deref() != Some("cancelled");
+        let turns: Vec<_> = steps.iter().filter(is_turn).collect();
         Before {
             asked: self.asked(&case.name),
-            turns: turns(false),
-            whole_turns: turns(true),
+            turns: turns.len(),
+            whole_turns: turns.iter().filter(|step| step.state == StepState::Live).count(),
             calls: usize::try_from(calls).unwrap(),
-            has_effect: is_begun || self.paid.lock().unwrap().contains(&case.name),
+            has_effect: steps.iter().any(is_effect) || self.paid.lock().unwrap().contains(&case.name),
         }
     }
 }
