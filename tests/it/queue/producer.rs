@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use longhaul_queue::producer::WakeupPublisher;
+use longhaul_domain::{ExecutionId, Runnable, WaitReason};
+use longhaul_queue::producer::{LeaseEnded, WakeupPublisher};
 use uuid::Uuid;
 
 use super::world::{command, eventually, options, queue};
@@ -34,6 +35,39 @@ async fn batch_publishes_one_wakeup_per_execution() {
     assert_eq!(list, [id.as_bytes().to_vec(), vec![0; 16], vec![0; 16]]);
     let ttl: i64 = command(&redis, &["TTL", "{test:v1}:wake:default"]).await;
     assert!((3_500..=3_600).contains(&ttl), "the list lives {ttl} s");
+}
+
+#[tokio::test]
+async fn end_of_a_lease_wakes_what_it_made_runnable() {
+    let redis = dedicated_redis().await;
+    let publisher = WakeupPublisher::start(&options(&redis)).unwrap();
+    let name = queue("default");
+    let id = || ExecutionId(Uuid::now_v7());
+    let (own, parent) = (id(), id());
+    let woken = async |ended: &LeaseEnded<'_>| {
+        let _: i64 = command(&redis, &["DEL", "{test:v1}:wake:default"]).await;
+        publisher.lease_ended(ended);
+        publisher.flush().await;
+        let list: Vec<Vec<u8>> = command(&redis, &["LRANGE", "{test:v1}:wake:default", "0", "-1"]).await;
+        list.iter().map(|id| ExecutionId(Uuid::from_slice(id).unwrap())).collect::<Vec<_>>()
+    };
+    let parked = || LeaseEnded {
+        id: own,
+        queue: "default",
+        waits_for: Some(WaitReason::Approval),
+        is_over: false,
+        is_in_session: true,
+        parent: Some(parent),
+    };
+    let over = || LeaseEnded { waits_for: None, is_over: true, is_in_session: false, ..parked() };
+    assert_eq!(woken(&parked()).await, []);
+    assert_eq!(woken(&LeaseEnded { waits_for: Some(WaitReason::Worker), ..parked() }).await, [own]);
+    assert_eq!(woken(&over()).await, [parent]);
+    assert_eq!(woken(&LeaseEnded { is_in_session: true, ..over() }).await, [own, parent]);
+    assert_eq!(woken(&LeaseEnded { parent: None, ..over() }).await, []);
+    publisher.runnable(&[own, parent].map(|id| Runnable { id, queue: "default".into() }));
+    publisher.flush().await;
+    assert_eq!(publisher.depth(&name).await, Some(2));
 }
 
 #[tokio::test]
